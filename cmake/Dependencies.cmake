@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+# Everything that comes from the distribution. scripts/packages holds the matching package names.
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(tomlplusplus REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(pugixml REQUIRED)
+
+# LibTorch's own package file pulls in far more than a user of the shared libraries needs, and
+# differs between distributions; the three libraries and two include folders are all there is.
+find_path(LOCKSTEP_TORCH_INCLUDE_DIR torch/csrc/autograd/function.h REQUIRED)
+find_path(LOCKSTEP_TORCH_API_DIR torch/torch.h
+  PATHS ${LOCKSTEP_TORCH_INCLUDE_DIR}/torch/csrc/api/include REQUIRED)
+find_library(LOCKSTEP_TORCH_LIBRARY torch REQUIRED)
+find_library(LOCKSTEP_TORCH_CPU_LIBRARY torch_cpu REQUIRED)
+find_library(LOCKSTEP_C10_LIBRARY c10 REQUIRED)
+add_library(lockstep_torch INTERFACE)
+# As system includes: LibTorch's headers do not pass our warnings.
+target_include_directories(lockstep_torch SYSTEM INTERFACE
+  ${LOCKSTEP_TORCH_INCLUDE_DIR} ${LOCKSTEP_TORCH_API_DIR})
+target_link_libraries(lockstep_torch INTERFACE
+  ${LOCKSTEP_TORCH_LIBRARY} ${LOCKSTEP_TORCH_CPU_LIBRARY} ${LOCKSTEP_C10_LIBRARY} Threads::Threads)
+
+find_path(LOCKSTEP_XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
+find_library(LOCKSTEP_XXHASH_LIBRARY xxhash REQUIRED)
+add_library(lockstep_xxhash INTERFACE)
+target_include_directories(lockstep_xxhash SYSTEM INTERFACE ${LOCKSTEP_XXHASH_INCLUDE_DIR})
+target_link_libraries(lockstep_xxhash INTERFACE ${LOCKSTEP_XXHASH_LIBRARY})
+
+if(LOCKSTEP_WITH_GLOO)
+  find_path(LOCKSTEP_GLOO_INCLUDE_DIR gloo/context.h REQUIRED)
+  find_library(LOCKSTEP_GLOO_LIBRARY gloo REQUIRED)
+  add_library(lockstep_gloo INTERFACE)
+  target_include_directories(lockstep_gloo SYSTEM INTERFACE ${LOCKSTEP_GLOO_INCLUDE_DIR})
+  target_link_libraries(lockstep_gloo INTERFACE ${LOCKSTEP_GLOO_LIBRARY})
+endif()
+
+if(LOCKSTEP_WITH_TESTS)
+  find_package(GTest REQUIRED)
+  find_package(rapidcheck REQUIRED)
+endif()
+if(LOCKSTEP_WITH_BENCH)
+  find_package(benchmark REQUIRED)
+endif()

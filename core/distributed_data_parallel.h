@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// DistributedDataParallel<M>: wraps a LibTorch module so that its gradients are averaged over
+// ranks.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/communicator.h"
+#include "core/ddp_engine.h"
+#include "core/observer.h"
+#include "core/output_tensors.h"
+
+namespace lockstep {
+
+/// Wraps module type `M` (any class with `forward`, derived from torch::nn::Module).
+///
+/// The wrapped module's parameters must not be added, removed, replaced or frozen afterwards (A10).
+/// Threads: one thread; backward may run hooks on LibTorch's threads.
+template <typename M>
+class DistributedDataParallel {
+ public:
+  /// Issues the constructor collectives (A6): every rank must construct at the same point.
+  /// `communicator` outlives this object.
+  /// Errors: UsageError for a module without trainable parameters (A3) or contradictory options;
+  ///         DdpError `model_mismatch` where ranks hold different models (B1, B2).
+  DistributedDataParallel(std::shared_ptr<M> module, Communicator& communicator,
+                          const DdpOptions& options = {})
+      : module_(std::move(module)), engine_(*module_, communicator, options) {}
+
+  /// The module's forward, with buffers synchronised before and the reducer armed after (E).
+  /// Returns whatever the module returns.
+  template <typename... Args>
+  auto forward(Args&&... args) {
+    engine_.before_forward();
+    auto output = module_->forward(std::forward<Args>(args)...);
+    if (engine_.wants_output_tensors()) {
+      std::vector<at::Tensor*> tensors;
+      collect_output_tensors(output, tensors);
+      engine_.after_forward(tensors);
+    } else {
+      engine_.after_forward({});
+    }
+    return output;
+  }
+
+  template <typename... Args>
+  auto operator()(Args&&... args) {
+    return forward(std::forward<Args>(args)...);
+  }
+
+  /// While the guard lives, forwards do not arm the reducer, so that gradients accumulate locally
+  /// (H1). Nests; restores the previous state.
+  NoSyncGuard no_sync() { return engine_.no_sync(); }
+
+  /// Runs `body` under `no_sync`.
+  void no_sync(const std::function<void()>& body) {
+    const NoSyncGuard guard = no_sync();
+    body();
+  }
+
+  /// The training loop's own step number, put into collective tags and errors. Without it, tags
+  /// count synchronised forwards.
+  void set_step(std::int64_t step) { engine_.set_step(step); }
+
+  M& module() { return *module_; }
+  const std::shared_ptr<M>& module_ptr() const { return module_; }
+  DdpEngine& engine() { return engine_; }
+  const DdpEngine& engine() const { return engine_; }
+
+ private:
+  std::shared_ptr<M> module_;
+  DdpEngine engine_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// N deterministic ranks: a thread each, exactly one of which runs at a time.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/communicator.h"
+#include "core/observer.h"
+#include "sim/scheduler.h"
+#include "sim/trace.h"
+
+namespace lockstep::sim {
+
+struct WorldOptions {
+  std::int64_t world_size = 1;
+  ScheduleSpec schedule;
+  /// Compare tags across ranks. Off: only kind, op, numel, dtype and root are compared, so that
+  /// wrongly paired collectives of equal shape mix their data as a real transport would.
+  bool check_tags = true;
+  /// Context switches after which a run is given up as endless (InvariantError).
+  std::int64_t switches_max = 10'000'000;
+  /// Keep every event for printing; without it only the hash is kept.
+  bool keep_trace = false;
+};
+
+/// What a rank's collective is, as its peers and reports see it.
+struct CollectiveInfo {
+  std::int64_t seq = 0;  ///< position in this rank's sequence, from 0
+  CollectiveKind kind = CollectiveKind::kBarrier;
+  ReduceOp op = ReduceOp::kSum;
+  CollectiveTag tag;
+  std::int64_t numel = 0;
+  std::string dtype;  ///< "Float", "Long", ...; empty for a barrier
+  std::int64_t root = -1;
+};
+
+enum class RankEnd { kFinished, kFailed, kWaiting };
+
+/// How one rank ended.
+struct RankResult {
+  RankEnd end = RankEnd::kFinished;
+  std::exception_ptr error;                  ///< kFailed: what the body threw
+  std::optional<CollectiveInfo> waiting_in;  ///< kWaiting: the collective it waits in
+  std::vector<std::int64_t> waiting_for;     ///< kWaiting: ranks that have not issued it
+};
+
+/// The first pair of ranks that met in one collective with different ideas of it.
+struct Mismatch {
+  std::int64_t first_rank = 0, second_rank = 0;
+  CollectiveInfo first, second;
+};
+
+struct WorldResult {
+  std::vector<RankResult> ranks;
+  bool deadlock = false;  ///< some rank waits and nobody can run
+  std::optional<Mismatch> mismatch;
+  Trace trace;
+};
+
+/// Handed to the body of each rank. Threads: the rank's own thread only.
+class RankContext {
+ public:
+  virtual ~RankContext() = default;
+  virtual std::int64_t rank() const = 0;
+  virtual Communicator& communicator() = 0;
+  /// Receives core's and the training loop's events, into the trace; gradient-ready and
+  /// bucket-launched events are yield points.
+  virtual Observer& observer() = 0;
+  /// Gives the scheduler a chance to run another rank.
+  virtual void yield() = 0;
+  /// Lets virtual time pass for this rank; other ranks run meanwhile.
+  virtual void sleep_ns(std::int64_t duration_ns) = 0;
+};
+
+/// Runs `body` once per rank until all have ended or nobody can run.
+///
+/// Determinism: same options and body, same bits, same schedule, same trace hash.
+/// LibTorch's global generator is virtual: each rank has its own, all starting from the state the
+/// caller's has; the caller's is restored at the end.
+/// Deadlock: found the moment nobody can run. `at_deadlock`, if given, is called while every
+/// waiting rank is parked, so it may read their state; then the waiting ranks are unwound.
+/// Errors: what a body throws is kept in its RankResult. InvariantError is rethrown.
+/// Threads: several runs may be in progress in one process only if each has a process of its own
+/// or never touches LibTorch's global generator.
+WorldResult run_world(const WorldOptions& options, const std::function<void(RankContext&)>& body,
+                      const std::function<void()>& at_deadlock = {});
+
+}  // namespace lockstep::sim
