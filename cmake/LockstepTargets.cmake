@@ -4,7 +4,7 @@
 # Files that need <torch/torch.h> (12 s to read) share one precompiled header.
 file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/lockstep_pch.cc "")
 add_library(lockstep_pch OBJECT ${CMAKE_CURRENT_BINARY_DIR}/lockstep_pch.cc)
-target_link_libraries(lockstep_pch PRIVATE lockstep_torch fmt::fmt lockstep_sanitize)
+target_link_libraries(lockstep_pch PRIVATE lockstep_torch fmt::fmt lockstep_warnings lockstep_sanitize)
 target_precompile_headers(lockstep_pch PRIVATE
   <torch/torch.h> <fmt/format.h> <algorithm> <functional> <map> <memory> <optional> <string> <vector>)
 
