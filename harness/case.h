@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// One concrete case: everything a scenario file can say, every axis fixed, one seed.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace lockstep::harness {
+
+/// [world]
+struct WorldSpec {
+  std::int64_t ranks = 2;                ///< 1 .. 64
+  std::string schedule = "round_robin";  ///< "round_robin" | "random" (seeded by `seed`)
+  bool check_tags = true;                ///< simulator: compare tags, not only shapes
+  bool simulator_only = false;           ///< the case makes no sense on a real transport
+};
+
+/// [model]. `kind = "mlp"` is short for a graph of linear and activation blocks named
+/// layer0, act0, layer1, ...
+struct ModelSpec {
+  std::string kind = "mlp";                       ///< "mlp" | "graph"
+  std::vector<std::int64_t> widths = {8, 16, 4};  ///< mlp: input, hidden ..., output
+  std::string activation = "relu";                ///< mlp: "relu" | "tanh" | "identity"
+  bool bias = true;                               ///< mlp
+  /// graph: name -> "linear 4 8", "linear 4 8 no_bias", "relu", "tanh", "identity",
+  /// "batch_norm 8", "layer_norm 8", "dropout 0.5", "embedding 16 4", "conv2d 1 4 3",
+  /// "flatten", "scale 4" (elementwise weight), "same NAME" (the module of another block).
+  /// In file order, which is the order of registration.
+  std::vector<std::pair<std::string, std::string>> blocks;
+  /// graph: stages run one after the other. A stage of several blocks runs each on the same input:
+  /// the last stage's outputs are separate heads, each with its own loss; elsewhere they are added.
+  /// Empty: all blocks in order. A block that no stage names exists but is never used.
+  std::vector<std::vector<std::string>> forward;
+  std::vector<std::string> frozen;             ///< parameters ("a.weight") or whole blocks ("a")
+  std::vector<std::vector<std::string>> tied;  ///< pairs: the second parameter becomes the first
+  std::string dtype = "float32";               ///< "float32" | "float64"
+};
+
+/// [data]
+struct DataSpec {
+  std::string kind = "regression";  ///< "regression" | "classification"
+  std::int64_t samples = 64;
+  bool exact = false;  ///< dyadic data and weights; the claim is checked
+  bool shuffle = true;
+  bool drop_last = false;            ///< sampler: drop instead of pad
+  std::int64_t sequence_tokens = 4;  ///< inputs of an embedding
+  std::int64_t image_pixels = 6;     ///< side of the inputs of a conv2d
+};
+
+/// [train] optimizer = { ... }
+struct OptimizerSpec {
+  std::string kind = "sgd";  ///< "sgd" | "adam" | "adamw" | "adagrad" | "rmsprop"
+  double lr = 0.1;
+  double momentum = 0.0;
+  double dampening = 0.0;
+  bool nesterov = false;
+  double weight_decay = 0.0;
+  std::vector<double> betas = {0.9, 0.999};
+  double eps = 1e-8;
+  double alpha = 0.99;    ///< rmsprop
+  double lr_decay = 0.0;  ///< adagrad
+  bool amsgrad = false;
+};
+
+/// [train]
+struct TrainSpec {
+  std::int64_t steps = 3;
+  std::int64_t batch_per_rank = 4;        ///< samples per rank and step, over all micro-batches
+  std::int64_t micro_batches = 1;         ///< divides batch_per_rank
+  std::string sync_on = "last";           ///< "every" | "last" | "never" micro-batch of a step
+  std::string no_sync_covers = "both";    ///< "both" | "forward" | "backward" (H1)
+  std::string loss = "mse";               ///< "mse" | "cross_entropy" | "dot" (linear in output)
+  std::string reduction = "mean";         ///< "mean" | "sum" over the local batch
+  bool scale_loss_by_world_size = false;  ///< cancels DDP's 1/W, for sums
+  std::string zero_grad = "none";         ///< "none" (undefined) | "zero" (in place)
+  double clip_norm = 0.0;                 ///< 0: no clipping
+  bool optimizer_before_wrapping = false;
+  OptimizerSpec optimizer;
+};
+
+/// [ddp]
+struct DdpSpec {
+  std::string sync = "ddp";  ///< "ddp" | "per_parameter" | "flat" | "none"
+  std::int64_t first_bucket_cap_bytes = 1 << 20;
+  std::int64_t bucket_cap_bytes = 25 << 20;
+  bool gradient_as_bucket_view = false;
+  bool find_unused_parameters = false;
+  bool static_graph = false;
+  bool broadcast_buffers = true;
+  bool init_sync = true;
+};
+
+/// [[at]]: something that happens at given ranks and steps. Exactly one action is set.
+struct AtSpec {
+  std::vector<std::int64_t> ranks;          ///< empty: all; in a file `rank = 1` or `ranks = [..]`
+  std::vector<std::int64_t> steps;          ///< empty: all; in a file `step = 1` or `steps = [..]`
+  std::optional<std::int64_t> micro_batch;  ///< empty: every micro-batch (routing), first (others)
+  /// "before_forward" | "after_forward" | "after_backward" | "after_step"; not for routing.
+  std::string when = "before_forward";
+  // Actions. Routing, obeyed by the references too:
+  std::vector<std::string> skip;  ///< blocks left out; alone in a stage: identity
+  std::string exit_after;         ///< early exit: later stages are left out
+  // State changes, obeyed by the references where all ranks do them:
+  std::vector<std::string> freeze;  ///< parameters or blocks
+  std::vector<std::string> unfreeze;
+  std::optional<double> lr;
+  // Disturbances, unknown to the references:
+  std::string raise;       ///< throws a script error with this text
+  bool leave = false;      ///< leaves the training loop
+  bool skip_step = false;  ///< no forward, backward or update in this step
+  bool detach = false;     ///< the loss does not depend on any parameter
+  std::int64_t sleep_ms = 0;
+  std::string collective;  ///< an extra "all_reduce"|"broadcast"|"all_gather"|"barrier"
+  std::int64_t collective_numel = 1;
+  std::int64_t evaluate = 0;                 ///< forwards in evaluation mode, without gradients
+  std::string evaluate_through = "wrapper";  ///< "wrapper" | "module"
+};
+
+/// [[fault]]: a mistake planted into the script or the synchronisation of the subject. The
+/// references run what was meant.
+struct FaultSpec {
+  /// "no_initial_broadcast", "per_rank_init", "same_batches", "sum_not_mean", "no_division",
+  /// "forgotten_parameter", "mixed_steps", "stale_gradient", "sync_before_last_micro_batch",
+  /// "clip_before_sync", "replaced_parameter", "optimizer_on_copies", "buffers_not_synced",
+  /// "corrupt_gradient", "exit", "crash"
+  std::string kind;
+  std::vector<std::int64_t> ranks;  ///< empty: all
+  std::vector<std::int64_t> steps;  ///< empty: all
+  std::string parameter;            ///< where the kind needs one
+};
+
+struct ExpectWaiting {
+  std::int64_t rank = 0;
+  std::string collective;  ///< "all_reduce", ...; empty: any
+  std::string site;        ///< "bucket", "buffers", ...; empty: any
+  std::optional<std::int64_t> step;
+  std::optional<std::int64_t> bucket;
+};
+
+struct ExpectNeverReady {
+  std::int64_t rank = 0;
+  std::vector<std::string> parameters;
+};
+
+/// [expect]. Everything stated must hold; what is left out is not looked at.
+struct ExpectSpec {
+  /// "equal" | "within_bound" | "diverged" | "deadlock" | "error" | "crash". "equal" demands 0 ULP
+  /// of every promised oracle; "within_bound" allows the serial oracle its derived bound.
+  std::string outcome = "equal";
+  std::vector<std::string> oracles = {"ranks", "replay", "serial"};
+  // diverged
+  std::optional<std::int64_t> step;  ///< also error, crash
+  std::string phase;  ///< "init" | "forward" | "gradient" | "parameter" | "buffer" | "optimizer"
+  std::optional<std::int64_t> rank;  ///< also error, crash
+  std::string tensor;
+  std::string cause;   ///< "times_world_size", "local_only", ...
+  std::string oracle;  ///< which oracle saw it: "ranks" | "replay" | "serial"
+  // deadlock
+  std::vector<ExpectWaiting> waiting;  ///< exactly these ranks wait
+  std::vector<ExpectNeverReady> never_ready;
+  std::string cure;  ///< "find_unused_parameters", ...
+  // error, crash
+  std::string error;    ///< kind: "reduction_unfinished", "desync", "script", ...
+  std::string message;  ///< must be contained
+  // any
+  std::optional<std::int64_t> bucket_all_reduces;  ///< on rank 0, over the whole run
+  std::optional<std::int64_t> rebuilds;            ///< bucket rebuilds on rank 0
+};
+
+struct Case {
+  std::string title;
+  std::uint64_t seed = 1;
+  WorldSpec world;
+  ModelSpec model;
+  DataSpec data;
+  TrainSpec train;
+  DdpSpec ddp;
+  std::vector<AtSpec> at;
+  std::vector<FaultSpec> faults;
+  ExpectSpec expect;
+};
+
+/// A case with its place of origin.
+struct NamedCase {
+  std::string file;  ///< as given on the command line
+  std::string name;  ///< "ranks=2,bucket_cap_bytes=64,seed=3": the axes; empty without any
+  Case value;
+};
+
+}  // namespace lockstep::harness
