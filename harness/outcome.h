@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the judge says about a case: plain records, no tensors, no behaviour.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/run.h"
+
+namespace lockstep::harness {
+
+enum class OutcomeKind : std::uint8_t {
+  kEqual,
+  kWithinBound,
+  kDiverged,
+  kDeadlock,
+  kError,
+  kCrash
+};
+const char* to_string(OutcomeKind kind);
+
+/// A guess at the cause of a divergence that was recomputed and fits the numbers.
+struct CauseHypothesis {
+  std::string name;         ///< "times_world_size", "local_only", "stale_gradient", ...
+  std::string description;  ///< one sentence
+  bool exact = false;       ///< fits every bit of the tensor, not only within rounding
+};
+
+/// The first place where a promise is broken.
+struct Divergence {
+  std::string oracle;      ///< "ranks" | "replay" | "serial"
+  std::int64_t step = -1;  ///< -1: after construction
+  std::string phase;  ///< "init" | "forward" | "gradient" | "parameter" | "buffer" | "optimizer"
+  std::vector<std::int64_t> ranks;  ///< ranks that differ, ascending
+  std::string tensor;
+  std::int64_t element = -1;               ///< flat index; -1: the whole tensor (defined or not)
+  std::string expected, actual;            ///< values with all digits
+  std::string expected_bits, actual_bits;  ///< hexadecimal
+  std::int64_t ulp = -1;                   ///< -1: not comparable
+  std::int64_t num_elements_differ = 0;
+  std::vector<CauseHypothesis> causes;  ///< best first
+};
+
+/// Observed distance from an oracle that allows one.
+struct Distance {
+  double observed = 0.0;  ///< largest |subject - reference| / bound is where these were taken
+  double bound = 0.0;     ///< 0: bit for bit
+  std::int64_t step = -1;
+  std::string tensor;
+};
+
+/// A change that was tried on the same schedule and made the case pass.
+struct Cure {
+  std::string name;         ///< "find_unused_parameters", ...
+  std::string description;  ///< what to change, and what the re-run showed
+};
+
+/// One line of the step table.
+struct StepSummary {
+  std::int64_t step = 0;
+  std::optional<double> reference_loss;  ///< serial reference, or the mean of the replay's ranks
+  std::vector<double> losses;            ///< per rank, mean over micro-batches
+  std::uint64_t reference_checksum = 0;  ///< of the replay reference's parameters
+  std::vector<std::uint64_t> checksums;  ///< per rank, of the parameters after the update
+};
+
+/// How one rank stands, for deadlocks, errors and crashes.
+struct RankState {
+  std::int64_t rank = 0;
+  Ending ending = Ending::kFinished;
+  std::int64_t at_step = -1;
+  std::string at_phase;
+  std::optional<WaitingIn> waiting;
+  std::vector<NeverReady> never_ready;
+  std::string error_kind, error_message;
+  int signal = 0;
+};
+
+struct Outcome {
+  OutcomeKind kind = OutcomeKind::kEqual;
+  std::vector<std::string> oracles;      ///< those that were held up against the subject
+  std::optional<Distance> worst;         ///< kWithinBound, and kDiverged by the serial oracle
+  std::optional<Divergence> divergence;  ///< kDiverged; also what had diverged before an error
+  std::vector<RankState> ranks;          ///< kDeadlock, kError, kCrash
+  std::optional<MismatchInfo> mismatch;
+  std::optional<Cure> cure;                 ///< kDeadlock, kError
+  std::string reason;                       ///< one sentence a person can act on
+  std::string wait_for_text, wait_for_dot;  ///< kDeadlock
+};
+
+/// A case, what came out, and whether that was expected.
+struct CaseResult {
+  std::string file, name, title;
+  std::string backend;      ///< "sim" | "gloo"
+  std::string replay_toml;  ///< the case as a scenario file
+  Outcome outcome;
+  bool as_expected = false;
+  bool skipped = false;                 ///< not run: asks for another backend
+  std::vector<std::string> complaints;  ///< what differs from [expect], one sentence each
+  std::vector<StepSummary> steps;
+  std::int64_t bucket_all_reduces = 0;  ///< rank 0
+  std::int64_t rebuilds = 0;            ///< rank 0
+  std::uint64_t trace_hash = 0;
+  /// Gloo: final parameters compared with the simulator's for the same case.
+  std::optional<bool> equals_simulator;
+  std::string internal_error;  ///< a defect of Lockstep itself; exit status 3
+  double seconds = 0.0;
+};
+
+}  // namespace lockstep::harness

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// What each rank does, step by step: a case compiled for a subject or a reference.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "harness/case.h"
+#include "harness/model.h"
+
+namespace lockstep::harness {
+
+/// Samples that go through the model together.
+struct Part {
+  std::vector<std::int64_t> samples;
+  Route route;
+  double weight = 1.0;  ///< share of the part's loss in the micro-batch's
+};
+
+struct MicroBatch {
+  std::vector<Part> parts;  ///< one, except where a reference merges ranks of different routes
+  bool sync = true;         ///< the forward is meant to be followed by a synchronising backward
+};
+
+struct StepPlan {
+  std::int64_t step = 0;
+  std::vector<MicroBatch> micro_batches;
+  /// Events of this rank and step except routing, as indices into Case::at.
+  std::vector<std::size_t> events;
+  /// Faults of this rank and step, as indices into Case::faults; none for references.
+  std::vector<std::size_t> faults;
+};
+
+struct RankProgram {
+  std::int64_t rank = 0;
+  std::int64_t init_rank = 0;  ///< whose initial parameters this rank draws
+  double loss_scale = 1.0;     ///< multiplies each micro-batch's loss before backward
+  std::vector<StepPlan> steps;
+};
+
+enum class Role { kSubject, kReplay, kSerial };
+
+struct Program {
+  Case value;
+  Role role = Role::kSubject;
+  std::vector<RankProgram> ranks;  ///< one for kSerial
+};
+
+/// What the W ranks of the subject do, mistakes and disturbances included.
+Program compile_subject(const Case& value);
+/// What they were meant to do: the same without faults, without events that are unknown to
+/// references, and with state changes only where all ranks make them.
+Program compile_replay(const Case& value);
+/// One process on the concatenated global batch: one micro-batch per step, one part per distinct
+/// route, no synchronisation.
+Program compile_serial(const Case& value);
+
+}  // namespace lockstep::harness

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a training run leaves behind: per rank and step, the bits of everything.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace lockstep::harness {
+
+/// Where one tensor lies in a Snapshot.
+struct TensorSlot {
+  std::string name;
+  std::string dtype;  ///< "Float", "Double", "Long", ...
+  std::vector<std::int64_t> sizes;
+  bool defined = true;  ///< false: an undefined gradient or absent state; no bytes
+  std::int64_t offset_bytes = 0;
+  std::int64_t num_bytes = 0;
+};
+
+/// The bits of a list of tensors. Equal snapshots of one layout are equal bytes.
+struct Snapshot {
+  std::shared_ptr<const std::vector<TensorSlot>> slots;
+  std::vector<std::uint8_t> bytes;
+};
+
+/// How the gradients of one synchronised backward were combined.
+enum class Division : std::uint8_t { kBefore, kAfter };
+struct ReductionPlan {
+  std::vector<std::vector<std::int64_t>> buckets;  ///< parameter indices, in reduction order
+  Division division = Division::kBefore;
+};
+
+/// One optimizer step of one rank.
+struct StepRecord {
+  std::int64_t step = 0;
+  std::vector<double> losses;  ///< per micro-batch, before scaling by the window
+  Snapshot gradients;          ///< after synchronisation, before clipping
+  Snapshot parameters;         ///< after the update
+  Snapshot buffers;
+  Snapshot optimizer;
+  /// One per micro-batch; null where the micro-batch did not synchronise.
+  std::vector<std::shared_ptr<const ReductionPlan>> plans;
+  std::string inexact_in;  ///< "", or the first phase whose arithmetic rounded
+};
+
+enum class Ending : std::uint8_t { kFinished, kLeft, kFailed, kWaiting, kCrashed };
+const char* to_string(Ending ending);
+
+/// What a rank was in when it stopped for ever.
+struct WaitingIn {
+  std::string collective;  ///< "all_reduce", "broadcast", ...
+  std::string site;        ///< "bucket", "buffers", ...
+  std::int64_t seq = 0;
+  std::int64_t step = -1;
+  std::int64_t bucket = -1;
+  std::int64_t numel = 0;
+  std::string dtype;
+  std::vector<std::int64_t> waiting_for;  ///< ranks that have not issued it
+};
+
+/// A parameter that its rank's reducer was still expecting.
+struct NeverReady {
+  std::string parameter;
+  std::int64_t bucket = -1;
+  std::string why;  ///< "block vision was not run in step 1 on rank 1"
+};
+
+/// Everything one rank left behind.
+struct RankRun {
+  std::int64_t rank = 0;
+  Snapshot initial_parameters;  ///< after wrapping
+  Snapshot initial_buffers;
+  std::vector<StepRecord> steps;
+  Ending ending = Ending::kFinished;
+  std::string error_kind;  ///< kFailed: "reduction_unfinished", "desync", "script", ...
+  std::string error_message;
+  int signal = 0;             ///< kCrashed
+  std::int64_t at_step = -1;  ///< step in progress when the rank ended or stopped
+  std::string at_phase;       ///< "construction" | "forward" | "backward" | "sync" | "update" | ...
+  std::optional<WaitingIn> waiting;     ///< kWaiting
+  std::vector<NeverReady> never_ready;  ///< filled when the run stood still, or on K1
+  std::int64_t bucket_all_reduces = 0;
+  std::int64_t collectives = 0;
+  std::int64_t rebuilds = 0;
+};
+
+/// Two ranks that met in one collective with different ideas of it.
+struct MismatchInfo {
+  std::int64_t seq = 0;
+  std::int64_t first_rank = 0, second_rank = 0;
+  std::string first, second;  ///< "all_reduce (bucket 0, step 2), 42 x Float"
+};
+
+/// One run of a program: all ranks of a subject, or a reference (one entry in `ranks`).
+struct Run {
+  std::vector<RankRun> ranks;
+  std::vector<std::string> parameter_names;
+  std::optional<MismatchInfo> mismatch;
+  std::uint64_t trace_hash = 0;  ///< simulator only
+  std::int64_t num_events = 0;
+  std::string wait_for_dot;  ///< Graphviz, when the run stood still
+  std::string trace_text;    ///< only if asked for
+};
+
+/// Bytes of a RankRun, for sending it from a worker process. Same build on both ends.
+std::vector<std::uint8_t> serialize(const RankRun& run);
+/// Errors: UsageError for bytes that `serialize` did not make.
+RankRun deserialize_rank_run(const std::vector<std::uint8_t>& bytes);
+
+/// 64-bit checksum (xxh3) of a snapshot's bytes.
+std::uint64_t checksum(const Snapshot& snapshot);
+
+}  // namespace lockstep::harness
