@@ -15,10 +15,12 @@ struct TraceEntry {
   std::int64_t time_ns = 0;  ///< virtual
   std::int64_t rank = 0;
   Event event;
-  std::string detail;  ///< collectives: "all_reduce bucket 0 step 1, 42 x Float"; else empty
+  std::string detail;  ///< collectives: "all_reduce (bucket 0, step 1, 42 x Float)"; else empty
 };
 
-/// Events in the order in which they happened; the hash covers all of them in every build.
+/// Events in the order in which they happened; the hash covers all of them in every build, and the
+/// result bytes of every collective. A collective completes on all ranks at once, when the last one
+/// issues it; a wait is logged where it blocks.
 struct Trace {
   std::vector<TraceEntry> entries;  ///< empty unless the run was asked to keep them
   std::uint64_t hash = 0;

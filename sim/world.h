@@ -23,7 +23,8 @@ struct WorldOptions {
   /// Compare tags across ranks. Off: only kind, op, numel, dtype and root are compared, so that
   /// wrongly paired collectives of equal shape mix their data as a real transport would.
   bool check_tags = true;
-  /// Context switches after which a run is given up as endless (InvariantError).
+  /// Decisions of the scheduler (yield points where a rank goes on included) after which a run is
+  /// given up as endless (InvariantError).
   std::int64_t switches_max = 10'000'000;
   /// Keep every event for printing; without it only the hash is kept.
   bool keep_trace = false;
@@ -39,6 +40,10 @@ struct CollectiveInfo {
   std::string dtype;  ///< "Float", "Long", ...; empty for a barrier
   std::int64_t root = -1;
 };
+
+/// In words: "all_reduce (bucket 0, step 2, 42 x Float)", "broadcast (buffers, 8 x Long, from rank
+/// 0)", "barrier (script)".
+std::string to_string(const CollectiveInfo& info);
 
 enum class RankEnd { kFinished, kFailed, kWaiting };
 
@@ -83,11 +88,15 @@ class RankContext {
 /// Determinism: same options and body, same bits, same schedule, same trace hash.
 /// LibTorch's global generator is virtual: each rank has its own, all starting from the state the
 /// caller's has; the caller's is restored at the end.
-/// Deadlock: found the moment nobody can run. `at_deadlock`, if given, is called while every
-/// waiting rank is parked, so it may read their state; then the waiting ranks are unwound.
-/// Errors: what a body throws is kept in its RankResult. InvariantError is rethrown.
-/// Threads: several runs may be in progress in one process only if each has a process of its own
-/// or never touches LibTorch's global generator.
+/// Every rank also starts with the caller's thread-local LibTorch state (grad mode) and
+/// floating-point modes, with all floating-point flags clear; LibTorch runs on one thread.
+/// Deadlock: found the moment nobody can run. `at_deadlock`, if given, is called on the caller's
+/// thread while every waiting rank is parked, so it may read their state; then the waiting ranks
+/// are unwound, one after the other: seams they stand in or come to throw an exception that is not
+/// a lockstep::Error, and whatever comes out of their bodies they end as kWaiting.
+/// Errors: what a body throws is kept in its RankResult, except that InvariantError is rethrown
+/// when all ranks have ended, and so is what `at_deadlock` throws. UsageError for a world size out
+/// of range (1 to 1024), or if a world is already running in this process.
 WorldResult run_world(const WorldOptions& options, const std::function<void(RankContext&)>& body,
                       const std::function<void()>& at_deadlock = {});
 

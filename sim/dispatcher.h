@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who can run, who runs next, and what time it is.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "sim/generator_bank.h"
+#include "sim/rank_executor.h"
+#include "sim/scheduler.h"
+#include "sim/trace_recorder.h"
+#include "sim/virtual_clock.h"
+#include "sim/world.h"
+
+namespace lockstep::sim {
+
+/// The state of every rank, and the decisions that move the turn from one to the next.
+///
+/// Control changes hands in these calls and nowhere else. The clock stands still while anybody can
+/// run; when only sleepers are left, it jumps to the earliest time one of them wakes.
+/// Threads: whoever has the turn.
+class Dispatcher {
+ public:
+  static constexpr std::int64_t kController = RankExecutor::kController;
+
+  /// All references outlive this object. LibTorch's generator belongs to the controller as long as
+  /// the controller has the turn.
+  Dispatcher(const WorldOptions& options, RankExecutor& executor, VirtualClock& clock,
+             TraceRecorder& recorder);
+
+  // For the controller.
+
+  /// Lets ranks run until none can.
+  void run();
+  /// Gives `rank` up: every seam it stands in or comes to throws Cancelled; returns when it has
+  /// ended.
+  void cancel(std::int64_t rank);
+  /// The run was stopped because it took too many decisions.
+  bool exhausted() const { return exhausted_; }
+  bool has_ended(std::int64_t rank) const { return state_of(rank).phase == Phase::kEnded; }
+  bool is_waiting(std::int64_t rank) const { return state_of(rank).phase == Phase::kWaiting; }
+
+  // For the rank that has the turn.
+
+  /// The scheduler may let another rank run first.
+  void yield_point(std::int64_t rank);
+  /// Asks the scheduler to let another rank run first. Errors: Cancelled.
+  void give_way(std::int64_t rank);
+  /// Others run until `duration_ns` have passed. Errors: Cancelled; UsageError if negative.
+  void sleep(std::int64_t rank, std::int64_t duration_ns);
+  /// Others run until one of them calls `wake(rank)`. Errors: Cancelled.
+  void block(std::int64_t rank);
+  void wake(std::int64_t rank);
+  /// The rank has ended. Returns who has the turn now.
+  std::int64_t end(std::int64_t rank);
+  bool is_cancelled(std::int64_t rank) const { return state_of(rank).cancelled; }
+  void throw_if_cancelled(std::int64_t rank) const;
+
+ private:
+  enum class Phase : std::uint8_t { kReady, kWaiting, kSleeping, kEnded };
+  struct RankState {
+    Phase phase = Phase::kReady;
+    bool cancelled = false;
+    std::int64_t wake_ns = 0;  // kSleeping only
+  };
+
+  RankState& state_of(std::int64_t rank) { return ranks_[static_cast<std::size_t>(rank)]; }
+  const RankState& state_of(std::int64_t rank) const {
+    return ranks_[static_cast<std::size_t>(rank)];
+  }
+  bool collect_runnable();
+  bool wake_earliest_sleepers();
+  std::int64_t choose(std::int64_t current, bool may_stay);
+  void take_turn(std::int64_t from, std::int64_t to);
+  void switch_from(std::int64_t rank, bool may_stay);
+
+  RankExecutor& executor_;
+  VirtualClock& clock_;
+  TraceRecorder& recorder_;
+  GeneratorBank generators_;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::vector<RankState> ranks_;
+  std::vector<std::int64_t> runnable_;  // kept for its storage
+  std::int64_t num_decisions_ = 0;
+  std::int64_t decisions_max_;
+  bool exhausted_ = false;
+  bool unwinding_ = false;  // set once: from then on a rank that ends returns to the controller
+};
+
+}  // namespace lockstep::sim

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Communicator of a simulated rank, and what all of a world share.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/communicator.h"
+#include "sim/collective_matcher.h"
+#include "sim/dispatcher.h"
+#include "sim/trace_recorder.h"
+
+namespace lockstep::sim {
+
+/// The collectives of one world in flight. A collective takes place the moment its last rank
+/// issues it, on that rank's thread. Threads: whoever has the turn.
+class CollectiveExchange {
+ public:
+  /// References outlive this object.
+  CollectiveExchange(const WorldOptions& options, Dispatcher& dispatcher, TraceRecorder& recorder);
+
+  /// Issues `contribution` as the next collective of `rank` and returns its seq.
+  /// Errors: Cancelled.
+  std::int64_t post(std::int64_t rank, Contribution contribution);
+  /// Errors: Desync; Cancelled.
+  void wait(std::int64_t rank, std::int64_t seq);
+
+  const CollectiveMatcher& matcher() const { return matcher_; }
+  /// The seq that `rank` is blocked in, or -1.
+  std::int64_t waiting_seq(std::int64_t rank) const;
+
+ private:
+  void perform(const std::vector<Contribution>& by_rank);
+  void wake_waiting(std::int64_t seq, bool later_ones_too);
+
+  Dispatcher& dispatcher_;
+  TraceRecorder& recorder_;
+  CollectiveMatcher matcher_;
+  std::vector<std::int64_t> waiting_seq_;  // by rank; -1: not blocked
+};
+
+/// One rank's side. `Work` it returned must not be waited for after the world has ended.
+class SimCommunicator final : public Communicator {
+ public:
+  /// `exchange` outlives this object.
+  SimCommunicator(CollectiveExchange& exchange, std::int64_t rank, std::int64_t world_size)
+      : exchange_(exchange), rank_(rank), world_size_(world_size) {}
+
+  std::int64_t rank() const override { return rank_; }
+  std::int64_t world_size() const override { return world_size_; }
+  std::unique_ptr<Work> all_reduce(at::Tensor tensor, ReduceOp op, CollectiveTag tag) override;
+  std::unique_ptr<Work> broadcast(at::Tensor tensor, std::int64_t root, CollectiveTag tag) override;
+  std::unique_ptr<Work> all_gather(at::Tensor output, at::Tensor input, CollectiveTag tag) override;
+  std::unique_ptr<Work> barrier(CollectiveTag tag) override;
+
+ private:
+  std::unique_ptr<Work> launch(Contribution contribution);
+
+  CollectiveExchange& exchange_;
+  std::int64_t rank_;
+  std::int64_t world_size_;
+};
+
+}  // namespace lockstep::sim
