@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compiles a case into what each rank does, for the subject and for both references.
+#include "harness/program.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+
+#include "core/check.h"
+#include "core/distributed_sampler.h"
+
+namespace lockstep::harness {
+namespace {
+
+bool contains_or_empty(const std::vector<std::int64_t>& list, std::int64_t value) {
+  return list.empty() || std::find(list.begin(), list.end(), value) != list.end();
+}
+
+bool covers_all_ranks(const std::vector<std::int64_t>& ranks, std::int64_t world_size) {
+  for (std::int64_t rank = 0; rank < world_size; ++rank) {
+    if (!contains_or_empty(ranks, rank)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool is_routing(const AtSpec& at) { return !at.skip.empty() || !at.exit_after.empty(); }
+
+// References follow what all ranks agreed to do; an exception, a pause or an extra collective has
+// no meaning for one process.
+bool is_known_to_references(const AtSpec& at, std::int64_t world_size) {
+  return covers_all_ranks(at.ranks, world_size) && at.raise.empty() && at.sleep_ms == 0 &&
+         at.collective.empty();
+}
+
+bool has_fault(const Case& value, const std::string& kind, std::int64_t rank, std::int64_t step) {
+  return std::any_of(value.faults.begin(), value.faults.end(), [&](const FaultSpec& fault) {
+    return fault.kind == kind && contains_or_empty(fault.ranks, rank) &&
+           contains_or_empty(fault.steps, step);
+  });
+}
+
+Route route_at(const Case& value, std::int64_t rank, std::int64_t step, std::int64_t micro) {
+  Route route;
+  for (const AtSpec& at : value.at) {
+    if (!is_routing(at) || !contains_or_empty(at.ranks, rank) ||
+        !contains_or_empty(at.steps, step) || (at.micro_batch && *at.micro_batch != micro)) {
+      continue;
+    }
+    route.skip.insert(route.skip.end(), at.skip.begin(), at.skip.end());
+    if (!at.exit_after.empty()) {
+      route.exit_after = at.exit_after;
+    }
+  }
+  std::sort(route.skip.begin(), route.skip.end());
+  route.skip.erase(std::unique(route.skip.begin(), route.skip.end()), route.skip.end());
+  return route;
+}
+
+// Sample ids of one rank, batch after batch, epoch after epoch. What is left of an epoch after the
+// last whole batch is not used.
+std::vector<std::vector<std::int64_t>> batches_of_rank(const Case& value, std::int64_t rank) {
+  SamplerOptions options;
+  options.num_samples = value.data.samples;
+  options.world_size = value.world.ranks;
+  options.rank = rank;
+  options.shuffle = value.data.shuffle;
+  options.drop_last = value.data.drop_last;
+  options.seed = value.seed;
+  DistributedSampler sampler(options);
+  const std::int64_t batch = value.train.batch_per_rank;
+  std::vector<std::vector<std::int64_t>> batches;
+  for (std::int64_t epoch = 0;
+       static_cast<std::int64_t>(batches.size()) < value.train.steps; ++epoch) {
+    sampler.set_epoch(epoch);
+    const std::vector<std::int64_t> indices = sampler.indices();
+    LOCKSTEP_USAGE(static_cast<std::int64_t>(indices.size()) >= batch,
+                   "data.samples = {} gives rank {} only {} samples an epoch, fewer than "
+                   "train.batch_per_rank = {}; raise data.samples",
+                   value.data.samples, rank, indices.size(), batch);
+    for (std::size_t at = 0; at + static_cast<std::size_t>(batch) <= indices.size() &&
+                             static_cast<std::int64_t>(batches.size()) < value.train.steps;
+         at += static_cast<std::size_t>(batch)) {
+      const auto first = indices.begin() + static_cast<std::ptrdiff_t>(at);
+      batches.emplace_back(first, first + batch);
+    }
+  }
+  return batches;
+}
+
+bool micro_batch_syncs(const TrainSpec& train, std::int64_t micro) {
+  if (train.sync_on == "every") {
+    return true;
+  }
+  return train.sync_on == "last" && micro + 1 == train.micro_batches;
+}
+
+// Which micro-batches the forward arms the reducer for. H1: the flag is read in forward, so a
+// no_sync block around backward alone has no effect.
+bool subject_syncs(const Case& value, std::int64_t rank, std::int64_t step, std::int64_t micro) {
+  if (has_fault(value, "sync_before_last_micro_batch", rank, step)) {
+    return micro + 2 == value.train.micro_batches;
+  }
+  return value.train.no_sync_covers == "backward" || micro_batch_syncs(value.train, micro);
+}
+
+bool replay_syncs(const Case& value, std::int64_t micro) {
+  if (value.train.no_sync_covers == "backward" || value.train.sync_on == "every") {
+    return true;
+  }
+  return micro + 1 == value.train.micro_batches;
+}
+
+StepPlan plan_step(const Case& value, Role role, std::int64_t rank, std::int64_t step,
+                   const std::vector<std::int64_t>& batch) {
+  StepPlan plan;
+  plan.step = step;
+  const std::int64_t micro_batches = value.train.micro_batches;
+  const std::int64_t micro_samples = value.train.batch_per_rank / micro_batches;
+  for (std::int64_t micro = 0; micro < micro_batches; ++micro) {
+    const auto first = batch.begin() + micro * micro_samples;
+    MicroBatch micro_batch;
+    micro_batch.parts.push_back(
+        {{first, first + micro_samples}, route_at(value, rank, step, micro), 1.0});
+    micro_batch.sync = role == Role::kSubject ? subject_syncs(value, rank, step, micro)
+                                              : replay_syncs(value, micro);
+    plan.micro_batches.push_back(std::move(micro_batch));
+  }
+  for (std::size_t i = 0; i < value.at.size(); ++i) {
+    const AtSpec& at = value.at[i];
+    if (!is_routing(at) && contains_or_empty(at.ranks, rank) && contains_or_empty(at.steps, step) &&
+        (role == Role::kSubject || is_known_to_references(at, value.world.ranks))) {
+      plan.events.push_back(i);
+    }
+  }
+  if (role == Role::kSubject) {
+    for (std::size_t i = 0; i < value.faults.size(); ++i) {
+      if (contains_or_empty(value.faults[i].ranks, rank) &&
+          contains_or_empty(value.faults[i].steps, step)) {
+        plan.faults.push_back(i);
+      }
+    }
+  }
+  return plan;
+}
+
+double loss_scale(const Case& value) {
+  // A mean over a window of micro-batches is the mean of their means; a sum is their sum.
+  double scale = value.train.reduction == "mean"
+                     ? 1.0 / static_cast<double>(value.train.micro_batches)
+                     : 1.0;
+  if (value.train.scale_loss_by_world_size) {
+    scale *= static_cast<double>(value.world.ranks);
+  }
+  return scale;
+}
+
+Program compile_ranks(const Case& value, Role role) {
+  Program program{value, role, {}};
+  for (std::int64_t rank = 0; rank < value.world.ranks; ++rank) {
+    RankProgram of_rank;
+    of_rank.rank = rank;
+    of_rank.loss_scale = loss_scale(value);
+    const bool subject = role == Role::kSubject;
+    if (subject && has_fault(value, "per_rank_init", rank, -1)) {
+      of_rank.init_rank = rank;
+    }
+    const bool same = subject && has_fault(value, "same_batches", rank, -1);
+    const auto batches = batches_of_rank(value, same ? 0 : rank);
+    for (std::int64_t step = 0; step < value.train.steps; ++step) {
+      const bool lags = subject && step > 0 && has_fault(value, "mixed_steps", rank, step);
+      const auto& batch = batches[static_cast<std::size_t>(lags ? step - 1 : step)];
+      of_rank.steps.push_back(plan_step(value, role, rank, step, batch));
+    }
+    program.ranks.push_back(std::move(of_rank));
+  }
+  return program;
+}
+
+}  // namespace
+
+Program compile_subject(const Case& value) { return compile_ranks(value, Role::kSubject); }
+
+Program compile_replay(const Case& value) { return compile_ranks(value, Role::kReplay); }
+
+Program compile_serial(const Case& value) {
+  const Program ranks = compile_ranks(value, Role::kReplay);
+  Program program{value, Role::kSerial, {}};
+  RankProgram serial;
+  // DDP's average of W local losses is the global loss where that is a mean. A sum over the global
+  // batch is W times larger, which `scale_loss_by_world_size` makes up for on the ranks.
+  serial.loss_scale = 1.0;
+  const double total = static_cast<double>(value.world.ranks * value.train.batch_per_rank);
+  for (std::int64_t step = 0; step < value.train.steps; ++step) {
+    const auto at = static_cast<std::size_t>(step);
+    StepPlan plan;
+    plan.step = step;
+    plan.events = ranks.ranks.front().steps[at].events;
+    MicroBatch global;
+    for (const RankProgram& rank : ranks.ranks) {
+      for (const MicroBatch& micro : rank.steps[at].micro_batches) {
+        for (const Part& part : micro.parts) {
+          auto same = std::find_if(global.parts.begin(), global.parts.end(),
+                                   [&](const Part& p) { return p.route == part.route; });
+          if (same == global.parts.end()) {
+            global.parts.push_back({{}, part.route, 1.0});
+            same = std::prev(global.parts.end());
+          }
+          same->samples.insert(same->samples.end(), part.samples.begin(), part.samples.end());
+        }
+      }
+    }
+    if (value.train.reduction == "mean") {
+      for (Part& part : global.parts) {
+        part.weight = static_cast<double>(part.samples.size()) / total;
+      }
+    }
+    plan.micro_batches.push_back(std::move(global));
+    serial.steps.push_back(std::move(plan));
+  }
+  program.ranks.push_back(std::move(serial));
+  return program;
+}
+
+}  // namespace lockstep::harness

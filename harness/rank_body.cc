@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank of a subject: model, wrapper, optimizer, training loop, record.
+#include "harness/rank_body.h"
+
+#include <torch/torch.h>
+
+#include <atomic>
+#include <mutex>
+#include <utility>
+
+#include "core/check.h"
+#include "harness/dataset.h"
+#include "harness/graph_model.h"
+#include "harness/optimizer.h"
+#include "harness/sync/gradient_sync.h"
+#include "harness/trainer.h"
+#include "sim/cancelled.h"
+
+namespace lockstep::harness {
+namespace {
+
+// Counts what goes through on the way to the transport's own observer.
+class CountingObserver final : public Observer {
+ public:
+  CountingObserver(Observer* next, Position& position) : next_(next), position_(position) {}
+
+  void on_event(const Event& event) override {
+    position_.tick();
+    if (event.kind == EventKind::kBucketLaunched) {
+      bucket_all_reduces_.fetch_add(1, std::memory_order_relaxed);
+    } else if (event.kind == EventKind::kRebuilt) {
+      rebuilds_.fetch_add(1, std::memory_order_relaxed);
+    }
+    if (next_ != nullptr) {
+      next_->on_event(event);
+    }
+  }
+
+  std::int64_t bucket_all_reduces() const { return bucket_all_reduces_.load(); }
+  std::int64_t rebuilds() const { return rebuilds_.load(); }
+
+ private:
+  Observer* next_;      // outlives this: see RankServices
+  Position& position_;  // outlives this: both live in RankBody::Impl
+  std::atomic<std::int64_t> bucket_all_reduces_{0};
+  std::atomic<std::int64_t> rebuilds_{0};
+};
+
+bool has_fault(const Case& value, const std::string& kind) {
+  for (const FaultSpec& fault : value.faults) {
+    if (fault.kind == kind) {
+      return true;
+    }
+  }
+  return false;
+}
+
+std::vector<std::string> forgotten_parameters(const Case& value) {
+  std::vector<std::string> names;
+  for (const FaultSpec& fault : value.faults) {
+    if (fault.kind == "forgotten_parameter") {
+      names.push_back(fault.parameter);
+    }
+  }
+  return names;
+}
+
+std::vector<at::Tensor> detached_copies(const std::vector<at::Tensor>& tensors) {
+  std::vector<at::Tensor> copies;
+  for (const at::Tensor& tensor : tensors) {
+    copies.push_back(tensor.detach().clone().set_requires_grad(tensor.requires_grad()));
+  }
+  return copies;
+}
+
+}  // namespace
+
+struct RankBody::Impl {
+  Impl(const Program& the_program, std::int64_t rank, RankServices the_services)
+      : program(the_program),
+        of_rank(the_program.ranks[static_cast<std::size_t>(rank)]),
+        services(std::move(the_services)),
+        observer(services.observer, position) {
+    records.resize(1);
+    records.front().rank = rank;
+  }
+
+  const Program& program;  // outlives this: owned by the executor
+  const RankProgram& of_rank;
+  RankServices services;
+  Position position;
+  CountingObserver observer;
+  std::vector<RankRun> records;
+  std::vector<std::string> trainable_names;
+  // Readers on other threads go through the pointer, which is null before construction and after
+  // destruction of what it points to.
+  mutable std::mutex sync_mutex;
+  GradientSync* sync = nullptr;
+
+  void train_all();
+  void note_failure(const std::string& kind, const std::string& message);
+  std::vector<NeverReady> never_ready() const;
+};
+
+void RankBody::Impl::train_all() {
+  const Case& value = program.value;
+  auto model = std::make_shared<GraphModel>(value.model, value.data.exact, value.seed,
+                                            of_rank.init_rank);
+  trainable_names = trainable_parameters(*model).names;
+  std::unique_ptr<Optimizer> optimizer;
+  if (value.train.optimizer_before_wrapping) {
+    optimizer =
+        std::make_unique<Optimizer>(value.train.optimizer, all_parameters(*model).tensors);
+  }
+  const auto owned = make_gradient_sync(
+      {&value, model, services.communicator, &observer, forgotten_parameters(value)});
+  for (const FaultSpec& fault : value.faults) {
+    if (fault.kind == "replaced_parameter") {
+      model->replace_parameter(fault.parameter);
+    }
+  }
+  if (optimizer == nullptr) {
+    const auto parameters = all_parameters(*model).tensors;
+    optimizer = std::make_unique<Optimizer>(
+        value.train.optimizer,
+        has_fault(value, "optimizer_on_copies") ? detached_copies(parameters) : parameters);
+  }
+  // Declared after the synchronisation, so that readers are shut out before it is destroyed.
+  struct Publication {
+    Impl& impl;
+    Publication(Impl& the_impl, GradientSync* the_sync) : impl(the_impl) {
+      const std::lock_guard<std::mutex> lock(impl.sync_mutex);
+      impl.sync = the_sync;
+    }
+    ~Publication() {
+      impl.records.front().never_ready = impl.never_ready();
+      const std::lock_guard<std::mutex> lock(impl.sync_mutex);
+      impl.sync = nullptr;
+    }
+  } publication(*this, owned.get());
+
+  const Dataset data(value);
+  Replica replica{&of_rank, model};
+  const TrainerParts parts{program,  data,
+                           {replica}, *owned,
+                           *optimizer, services.communicator,
+                           services.sleep, &observer, position};
+  records.front().ending = train(parts, records);
+}
+
+void RankBody::Impl::note_failure(const std::string& kind, const std::string& message) {
+  RankRun& record = records.front();
+  record.ending = Ending::kFailed;
+  record.error_kind = kind;
+  record.error_message = message;
+}
+
+std::vector<NeverReady> RankBody::Impl::never_ready() const {
+  const std::lock_guard<std::mutex> lock(sync_mutex);
+  std::vector<NeverReady> result;
+  if (sync == nullptr) {
+    return result;
+  }
+  const ReducerState state = sync->state();
+  const auto plan = sync->plan();
+  if (!state.armed) {
+    return result;
+  }
+  const std::vector<std::string> blocks = block_names(program.value.model);
+  const std::vector<bool> blocks_run = position.blocks_run();
+  for (const std::int64_t index : state.not_ready) {
+    NeverReady entry;
+    entry.parameter = trainable_names[static_cast<std::size_t>(index)];
+    for (std::size_t b = 0; plan != nullptr && b < plan->buckets.size(); ++b) {
+      for (const std::int64_t member : plan->buckets[b]) {
+        entry.bucket = member == index ? static_cast<std::int64_t>(b) : entry.bucket;
+      }
+    }
+    entry.why = "its gradient was not computed by the backward of step " +
+                std::to_string(position.step());
+    const std::string block = entry.parameter.substr(0, entry.parameter.find('.'));
+    for (std::size_t i = 0; i < blocks.size() && i < blocks_run.size(); ++i) {
+      if (blocks[i] == block && !blocks_run[i]) {
+        entry.why = fmt::format("block {} was not run in the last forward of rank {}", block,
+                                of_rank.rank);
+      }
+    }
+    result.push_back(std::move(entry));
+  }
+  return result;
+}
+
+RankBody::RankBody(const Program& program, std::int64_t rank, RankServices services)
+    : impl_(std::make_unique<Impl>(program, rank, std::move(services))) {}
+
+RankBody::~RankBody() = default;
+
+void RankBody::run() {
+  try {
+    impl_->train_all();
+  } catch (const sim::Cancelled&) {
+    throw;
+  } catch (const InvariantError&) {
+    throw;
+  } catch (const DdpError& error) {
+    impl_->note_failure(error.kind(), error.what());
+  } catch (const Desync& error) {
+    impl_->note_failure("desync", error.what());
+  } catch (const PeerLost& error) {
+    impl_->note_failure("peer_lost", error.what());
+  } catch (const TimedOut& error) {
+    impl_->note_failure("timed_out", error.what());
+  } catch (const ScriptError& error) {
+    impl_->note_failure("script", error.what());
+  } catch (const UsageError& error) {
+    impl_->note_failure("usage", error.what());
+  } catch (const c10::Error& error) {
+    impl_->note_failure("libtorch", error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    impl_->note_failure("exception", error.what());
+  }
+}
+
+RankRun RankBody::position() const {
+  RankRun result;
+  result.rank = impl_->of_rank.rank;
+  result.at_step = impl_->position.step();
+  result.at_phase = to_string(impl_->position.phase());
+  result.never_ready = impl_->never_ready();
+  result.bucket_all_reduces = impl_->observer.bucket_all_reduces();
+  result.rebuilds = impl_->observer.rebuilds();
+  return result;
+}
+
+RankRun RankBody::take_record() {
+  RankRun record = std::move(impl_->records.front());
+  record.at_step = impl_->position.step();
+  record.at_phase = to_string(impl_->position.phase());
+  record.bucket_all_reduces = impl_->observer.bucket_all_reduces();
+  record.rebuilds = impl_->observer.rebuilds();
+  return record;
+}
+
+std::int64_t RankBody::progress() const { return impl_->position.progress(); }
+
+}  // namespace lockstep::harness

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Snapshots: one flat copy per list of tensors.
+#include "harness/snapshot.h"
+
+#include <torch/torch.h>
+
+#include <cstring>
+
+#include "core/check.h"
+
+namespace lockstep::harness {
+namespace {
+
+bool same_slot(const TensorSlot& a, const TensorSlot& b) {
+  return a.defined == b.defined && a.dtype == b.dtype && a.sizes == b.sizes && a.name == b.name;
+}
+
+}  // namespace
+
+bool SnapshotTaker::fits(const std::vector<at::Tensor>& tensors) const {
+  if (slots_ == nullptr) {
+    return false;
+  }
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const TensorSlot& slot = (*slots_)[i];
+    if (slot.defined != tensors[i].defined()) {
+      return false;
+    }
+    if (slot.defined && (tensors[i].sizes() != at::IntArrayRef(slot.sizes) ||
+                         slot.dtype != c10::toString(tensors[i].scalar_type()))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+Snapshot SnapshotTaker::take(const std::vector<at::Tensor>& tensors) {
+  LOCKSTEP_CHECK(tensors.size() == names_.size(), "{} tensors for {} names", tensors.size(),
+                 names_.size());
+  if (!fits(tensors)) {
+    auto slots = std::make_shared<std::vector<TensorSlot>>();
+    total_bytes_ = 0;
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      TensorSlot slot;
+      slot.name = names_[i];
+      slot.defined = tensors[i].defined();
+      slot.offset_bytes = total_bytes_;
+      if (slot.defined) {
+        slot.dtype = c10::toString(tensors[i].scalar_type());
+        slot.sizes = tensors[i].sizes().vec();
+        slot.num_bytes = static_cast<std::int64_t>(tensors[i].nbytes());
+      }
+      total_bytes_ += slot.num_bytes;
+      slots->push_back(std::move(slot));
+    }
+    slots_ = std::move(slots);
+  }
+  Snapshot snapshot;
+  snapshot.slots = slots_;
+  snapshot.bytes.resize(static_cast<std::size_t>(total_bytes_));
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const TensorSlot& slot = (*slots_)[i];
+    if (slot.num_bytes == 0) {
+      continue;
+    }
+    const bool contiguous = tensors[i].is_contiguous();
+    const at::Tensor source = contiguous ? tensors[i] : tensors[i].contiguous();
+    std::memcpy(snapshot.bytes.data() + slot.offset_bytes, source.data_ptr(),
+                static_cast<std::size_t>(slot.num_bytes));
+  }
+  return snapshot;
+}
+
+at::Tensor tensor_of(const Snapshot& snapshot, const TensorSlot& slot) {
+  if (!slot.defined) {
+    return {};
+  }
+  at::ScalarType dtype = at::kFloat;
+  for (const at::ScalarType candidate :
+       {at::kFloat, at::kDouble, at::kLong, at::kInt, at::kBool, at::kByte, at::kHalf}) {
+    if (slot.dtype == c10::toString(candidate)) {
+      dtype = candidate;
+    }
+  }
+  at::Tensor tensor = at::empty(slot.sizes, at::TensorOptions().dtype(dtype));
+  LOCKSTEP_CHECK(static_cast<std::int64_t>(tensor.nbytes()) == slot.num_bytes,
+                 "slot {} of {} holds {} bytes", slot.name, slot.dtype, slot.num_bytes);
+  if (slot.num_bytes > 0) {
+    std::memcpy(tensor.data_ptr(), snapshot.bytes.data() + slot.offset_bytes,
+                static_cast<std::size_t>(slot.num_bytes));
+  }
+  return tensor;
+}
+
+bool same_bits(const Snapshot& a, const Snapshot& b) {
+  if (a.bytes != b.bytes) {
+    return false;
+  }
+  if (a.slots == b.slots) {
+    return true;
+  }
+  if (a.slots == nullptr || b.slots == nullptr || a.slots->size() != b.slots->size()) {
+    return false;
+  }
+  for (std::size_t i = 0; i < a.slots->size(); ++i) {
+    if (!same_slot((*a.slots)[i], (*b.slots)[i])) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace lockstep::harness

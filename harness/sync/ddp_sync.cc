@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// The subject `ddp`: our DistributedDataParallel around the case's model.
+#include "harness/sync/ddp_sync.h"
+
+#include <optional>
+
+#include "core/distributed_data_parallel.h"
+
+namespace lockstep::harness {
+namespace {
+
+DdpOptions options_of(const SyncParts& parts) {
+  const DdpSpec& ddp = parts.value->ddp;
+  DdpOptions options;
+  options.first_bucket_cap_bytes = ddp.first_bucket_cap_bytes;
+  options.bucket_cap_bytes = ddp.bucket_cap_bytes;
+  options.gradient_as_bucket_view = ddp.gradient_as_bucket_view;
+  options.find_unused_parameters = ddp.find_unused_parameters;
+  options.static_graph = ddp.static_graph;
+  options.broadcast_buffers = ddp.broadcast_buffers;
+  options.init_sync = ddp.init_sync;
+  options.ignored = parts.ignored;
+  options.observer = parts.observer;
+  for (const FaultSpec& fault : parts.value->faults) {
+    if (fault.kind == "no_initial_broadcast") {
+      options.init_sync = false;
+    } else if (fault.kind == "buffers_not_synced") {
+      options.broadcast_buffers = false;
+    }
+  }
+  return options;
+}
+
+class DdpSync final : public GradientSync {
+ public:
+  explicit DdpSync(const SyncParts& parts)
+      : ddp_(parts.model, *parts.communicator, options_of(parts)) {}
+
+  void begin_step(std::int64_t step) override { ddp_.set_step(step); }
+
+  std::vector<at::Tensor> forward(std::size_t, const at::Tensor& input, const Route& route,
+                                  bool sync) override {
+    if (sync) {
+      auto outputs = ddp_.forward(input, route);
+      const auto layout = ddp_.engine().bucket_layout();
+      if (layout != layout_) {
+        layout_ = layout;
+        plan_ = std::make_shared<ReductionPlan>(
+            ReductionPlan{layout->buckets, Division::kBefore});
+      }
+      return outputs;
+    }
+    const NoSyncGuard guard = ddp_.no_sync();
+    return ddp_.forward(input, route);
+  }
+
+  void after_backward(bool) override {}
+
+  std::shared_ptr<const ReductionPlan> plan() const override { return plan_; }
+
+  ReducerState state() const override { return ddp_.engine().state(); }
+
+ private:
+  DistributedDataParallel<GraphModel> ddp_;
+  std::shared_ptr<const BucketLayout> layout_;
+  std::shared_ptr<const ReductionPlan> plan_;
+};
+
+}  // namespace
+
+std::unique_ptr<GradientSync> make_ddp_sync(const SyncParts& parts) {
+  return std::make_unique<DdpSync>(parts);
+}
+
+}  // namespace lockstep::harness

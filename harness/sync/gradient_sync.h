@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The seam between the training loop and whatever makes the ranks' gradients one.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/communicator.h"
+#include "core/ddp_engine.h"
+#include "harness/case.h"
+#include "harness/graph_model.h"
+#include "harness/run.h"
+
+namespace lockstep::harness {
+
+/// Synchronises the gradients of one or more replicas of a model. A subject has one replica per
+/// rank; the replay reference holds all ranks' replicas in one object.
+///
+/// Order per step: begin_step; then per micro-batch: forward of every replica, the caller's
+///       backwards, after_backward.
+/// Threads: the rank's own thread, except `state`, which any thread may call at any time.
+class GradientSync {
+ public:
+  virtual ~GradientSync() = default;
+
+  /// Gradients have just been zeroed.
+  virtual void begin_step(std::int64_t step) = 0;
+
+  /// Forward of replica `replica`. `sync`: the backward that follows is to synchronise.
+  virtual std::vector<at::Tensor> forward(std::size_t replica, const at::Tensor& input,
+                                          const Route& route, bool sync) = 0;
+
+  /// All replicas' backwards are done; afterwards `.grad` is final for this micro-batch.
+  virtual void after_backward(bool sync) = 0;
+
+  /// How the last synchronised backward combined gradients.
+  virtual std::shared_ptr<const ReductionPlan> plan() const = 0;
+
+  /// What is still awaited; an empty state where nothing can be.
+  virtual ReducerState state() const = 0;
+};
+
+/// What a subject's synchronisation is made of.
+struct SyncParts {
+  const Case* value = nullptr;
+  std::shared_ptr<GraphModel> model;
+  Communicator* communicator = nullptr;   ///< outlives the synchronisation
+  Observer* observer = nullptr;           ///< may be null
+  std::vector<std::string> ignored;       ///< parameters that are forgotten (a planted fault)
+};
+
+/// The subject named by `case.ddp.sync`. Issues the constructor's collectives.
+std::unique_ptr<GradientSync> make_gradient_sync(const SyncParts& parts);
+
+/// The trainable parameters in DDP's index order (A1), with their names.
+struct NamedParameters {
+  std::vector<std::string> names;
+  std::vector<at::Tensor> tensors;
+};
+NamedParameters trainable_parameters(const GraphModel& model);
+NamedParameters all_parameters(const GraphModel& model);
+NamedParameters all_buffers(const GraphModel& model);
+
+}  // namespace lockstep::harness

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one training loop.
+#include "harness/trainer.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <cfenv>
+
+#include "core/check.h"
+#include "core/rng.h"
+#include "harness/script.h"
+#include "harness/snapshot.h"
+
+namespace lockstep::harness {
+
+const char* to_string(Phase phase) {
+  switch (phase) {
+    case Phase::kConstruction:
+      return "construction";
+    case Phase::kZeroGrad:
+      return "zero_grad";
+    case Phase::kForward:
+      return "forward";
+    case Phase::kBackward:
+      return "backward";
+    case Phase::kSync:
+      return "sync";
+    case Phase::kUpdate:
+      return "update";
+    case Phase::kScript:
+      return "script";
+    case Phase::kDone:
+      return "done";
+  }
+  throw InvariantError("unknown phase");
+}
+
+void Position::set_blocks_run(const std::vector<bool>& blocks_run) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  blocks_run_ = blocks_run;
+}
+
+std::vector<bool> Position::blocks_run() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return blocks_run_;
+}
+
+namespace {
+
+class Trainer {
+ public:
+  Trainer(const TrainerParts& parts, std::vector<RankRun>& records)
+      : parts_(parts),
+        train_(parts.program.value.train),
+        records_(records),
+        exact_(parts.program.value.data.exact),
+        uses_dropout_(uses_dropout(parts.program.value.model)),
+        script_(parts) {
+    for (const Replica& replica : parts.replicas) {
+      parameters_.push_back(all_parameters(*replica.model));
+      buffers_.push_back(all_buffers(*replica.model));
+      buffer_takers_.emplace_back(buffers_.back().names);
+    }
+    optimizer_names();
+    record_initial();
+  }
+
+  Ending run() {
+    const std::size_t num_steps = parts_.replicas.front().program->steps.size();
+    for (std::size_t at = 0; at < num_steps; ++at) {
+      const StepPlan& plan = parts_.replicas.front().program->steps[at];
+      parts_.position.enter_step(plan.step);
+      tell(EventKind::kStepBegin, plan.step);
+      script_.begin_step(plan);
+      if (script_.leaves() || !run_step(at)) {
+        break;
+      }
+      tell(EventKind::kStepEnd, plan.step);
+    }
+    parts_.position.enter(Phase::kDone);
+    return script_.leaves() ? Ending::kLeft : Ending::kFinished;
+  }
+
+ private:
+  // Returns false if the script left the loop.
+  bool run_step(std::size_t at) {
+    const StepPlan& plan = parts_.replicas.front().program->steps[at];
+    if (script_.skips_step()) {
+      return true;
+    }
+    StepRecord record;
+    record.step = plan.step;
+    phase(Phase::kZeroGrad, record);
+    zero_grad();
+    parts_.sync.begin_step(plan.step);
+    std::vector<std::vector<double>> losses(parts_.replicas.size());
+    for (std::size_t micro = 0; micro < plan.micro_batches.size(); ++micro) {
+      run_micro_batch(at, micro, record, losses);
+      if (script_.leaves()) {
+        return false;
+      }
+    }
+    script_.after_sync(plan, parameters_.front());
+    record.gradients = gradient_taker_->take(gradients());
+    phase(Phase::kUpdate, record);
+    if (train_.clip_norm > 0.0 && !script_.clips_before_sync()) {
+      clip();
+    }
+    parts_.optimizer.step();
+    phase(Phase::kZeroGrad, record);
+    record.parameters = parameter_taker_->take(parameters_.front().tensors);
+    record.optimizer = optimizer_taker_->take(optimizer_state());
+    finish_record(std::move(record), losses);
+    script_.run(plan, "after_step");
+    return !script_.leaves();
+  }
+
+  void run_micro_batch(std::size_t at, std::size_t micro, StepRecord& record,
+                       std::vector<std::vector<double>>& losses) {
+    const StepPlan& plan = parts_.replicas.front().program->steps[at];
+    const bool sync = plan.micro_batches[micro].sync;
+    if (micro == 0) {
+      script_.run(plan, "before_forward");
+    }
+    for (std::size_t k = 0; k < parts_.replicas.size() && !script_.leaves(); ++k) {
+      const RankProgram& program = *parts_.replicas[k].program;
+      phase(Phase::kForward, record);
+      at::Tensor loss = forward(k, program.steps[at].micro_batches[micro],
+                                {program.rank, plan.step, static_cast<std::int64_t>(micro)});
+      losses[k].push_back(loss.item<double>());
+      if (micro == 0) {
+        script_.run(plan, "after_forward");
+      }
+      if (script_.detaches()) {
+        continue;
+      }
+      phase(Phase::kBackward, record);
+      if (program.loss_scale != 1.0) {
+        loss = loss * program.loss_scale;
+      }
+      if (loss.requires_grad()) {
+        loss.backward();
+      }
+    }
+    if (script_.leaves()) {
+      return;
+    }
+    phase(Phase::kSync, record);
+    if (sync && script_.clips_before_sync()) {
+      clip();
+    }
+    parts_.sync.after_backward(sync);
+    record.plans.push_back(sync ? parts_.sync.plan() : nullptr);
+    phase(Phase::kSync, record);
+    if (micro == 0) {
+      script_.run(plan, "after_backward");
+    }
+  }
+
+  struct DrawPlace {
+    std::int64_t rank, step, micro;
+  };
+
+  at::Tensor forward(std::size_t k, const MicroBatch& micro_batch, const DrawPlace& place) {
+    at::Tensor total;
+    for (const Part& part : micro_batch.parts) {
+      if (uses_dropout_) {
+        CounterRng rng(parts_.program.value.seed, RngStream::kDropout, place.rank,
+                             place.step * train_.micro_batches + place.micro);
+        at::globalContext().defaultGenerator(at::kCPU).set_current_seed(rng.next());
+      }
+      const auto outputs =
+          parts_.sync.forward(k, parts_.data.inputs(part.samples), part.route, micro_batch.sync);
+      const GraphModel& model = *parts_.replicas[k].model;
+      parts_.position.set_blocks_run(model.blocks_run());
+      at::Tensor loss;
+      for (std::size_t i = 0; i < outputs.size(); ++i) {
+        const std::int64_t head = model.heads_run()[i];
+        const at::Tensor of_head =
+            head_loss(train_.loss, script_.sums_loss() ? "sum" : train_.reduction, outputs[i],
+                      parts_.data.targets(head, part.samples));
+        loss = loss.defined() ? loss + of_head : of_head;
+      }
+      if (!loss.defined()) {
+        continue;
+      }
+      if (part.weight != 1.0) {
+        loss = loss * part.weight;
+      }
+      total = total.defined() ? total + loss : loss;
+    }
+    return total.defined() ? total : at::zeros({}, at::kDouble);
+  }
+
+  // In exact cases no arithmetic may round; the first phase that does is noted.
+  void phase(Phase next, StepRecord& record) {
+    if (exact_) {
+      if (std::fetestexcept(FE_INEXACT) != 0 && record.inexact_in.empty() && watched_) {
+        record.inexact_in = to_string(parts_.position.phase());
+      }
+      std::feclearexcept(FE_INEXACT);
+      watched_ = next != Phase::kZeroGrad;
+    }
+    parts_.position.enter(next);
+  }
+
+  void zero_grad() {
+    const at::NoGradGuard no_grad;
+    for (NamedParameters& of_replica : parameters_) {
+      for (at::Tensor& parameter : of_replica.tensors) {
+        if (train_.zero_grad == "none") {
+          parameter.mutable_grad() = at::Tensor();
+        } else if (parameter.grad().defined()) {
+          parameter.mutable_grad().zero_();
+        }
+      }
+    }
+  }
+
+  void clip() {
+    // The norm is taken in double: a float32 norm would depend on LibTorch's summation order.
+    const at::NoGradGuard no_grad;
+    double squares = 0.0;
+    for (const at::Tensor& parameter : parameters_.front().tensors) {
+      if (parameter.grad().defined()) {
+        squares += parameter.grad().to(at::kDouble).square().sum().item<double>();
+      }
+    }
+    const double norm = std::sqrt(squares);
+    if (norm > train_.clip_norm) {
+      for (at::Tensor& parameter : parameters_.front().tensors) {
+        if (parameter.grad().defined()) {
+          parameter.mutable_grad().mul_(train_.clip_norm / norm);
+        }
+      }
+    }
+  }
+
+  std::vector<at::Tensor> gradients() const {
+    std::vector<at::Tensor> result;
+    result.reserve(parameters_.front().tensors.size());
+    for (const at::Tensor& parameter : parameters_.front().tensors) {
+      result.push_back(parameter.grad());
+    }
+    return result;
+  }
+
+  void optimizer_names() {
+    std::vector<std::string> names;
+    const auto& of_model = parameters_.front();
+    for (std::size_t i = 0; i < of_model.names.size(); ++i) {
+      for (const auto& [role, tensor] : parts_.optimizer.state(static_cast<std::int64_t>(i))) {
+        names.push_back(role + "/" + of_model.names[i]);
+      }
+    }
+    optimizer_taker_.emplace(std::move(names));
+    gradient_taker_.emplace(of_model.names);
+    parameter_taker_.emplace(of_model.names);
+  }
+
+  std::vector<at::Tensor> optimizer_state() const {
+    std::vector<at::Tensor> result;
+    for (std::size_t i = 0; i < parameters_.front().tensors.size(); ++i) {
+      for (auto& [role, tensor] : parts_.optimizer.state(static_cast<std::int64_t>(i))) {
+        result.push_back(tensor);
+      }
+    }
+    return result;
+  }
+
+  void record_initial() {
+    for (std::size_t k = 0; k < parts_.replicas.size(); ++k) {
+      records_[k].initial_buffers = buffer_takers_[k].take(buffers_[k].tensors);
+    }
+    records_.front().initial_parameters = parameter_taker_->take(parameters_.front().tensors);
+  }
+
+  void finish_record(StepRecord record, std::vector<std::vector<double>>& losses) {
+    for (std::size_t k = 1; k < parts_.replicas.size(); ++k) {
+      StepRecord of_replica;
+      of_replica.step = record.step;
+      of_replica.losses = std::move(losses[k]);
+      of_replica.buffers = buffer_takers_[k].take(buffers_[k].tensors);
+      records_[k].steps.push_back(std::move(of_replica));
+    }
+    record.losses = std::move(losses.front());
+    record.buffers = buffer_takers_.front().take(buffers_.front().tensors);
+    records_.front().steps.push_back(std::move(record));
+  }
+
+  void tell(EventKind kind, std::int64_t index) {
+    if (parts_.observer != nullptr) {
+      parts_.observer->on_event({kind, index});
+    }
+  }
+
+  const TrainerParts& parts_;  // outlives this: lives in train()'s caller
+  const TrainSpec& train_;
+  std::vector<RankRun>& records_;
+  bool exact_;
+  bool watched_ = false;
+  bool uses_dropout_;
+  Script script_;
+  std::vector<NamedParameters> parameters_, buffers_;  // per replica
+  std::vector<SnapshotTaker> buffer_takers_;
+  std::optional<SnapshotTaker> gradient_taker_, parameter_taker_, optimizer_taker_;
+};
+
+}  // namespace
+
+Ending train(const TrainerParts& parts, std::vector<RankRun>& records) {
+  LOCKSTEP_CHECK(records.size() == parts.replicas.size() && !records.empty(),
+                 "{} records for {} replicas", records.size(), parts.replicas.size());
+  return Trainer(parts, records).run();
+}
+
+}  // namespace lockstep::harness
