@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: Apache-2.0
+// One collective at a time over connected ranks: first agree on what it is, then move the data.
+#include "core/gloo_group.h"
+
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
+#include <gloo/allgather.h>
+#include <gloo/allreduce.h>
+#include <gloo/broadcast.h>
+#include <gloo/math.h>
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/store.h>
+#include <gloo/transport/device.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "core/check.h"
+#include "core/gloo_rendezvous.h"
+#include "core/gloo_signals.h"
+
+namespace lockstep {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+// Gloo builds its slots as a collective's prefix (1 to 8) in the top byte and the tag below.
+constexpr std::uint64_t kArrivalSlotPrefix = std::uint64_t{0x6c} << 56;
+constexpr std::uint64_t kProbeSlot = std::uint64_t{0x6d} << 56;
+
+/// What a rank tells its peers on entering a collective. Zero until it has arrived; the stamp is
+/// the last field, so that it is only there once all of the record is.
+struct Arrival {
+  std::int64_t numel = 0, step = 0, bucket = 0, root = 0;
+  std::int32_t dtype = 0;
+  std::uint8_t kind = 0, op = 0, site = 0, padding = 0;
+  std::uint64_t stamp = 0;
+};
+static_assert(std::is_trivially_copyable_v<Arrival> && sizeof(Arrival) == 48);
+
+std::uint64_t stamp_of(std::int64_t seq) { return static_cast<std::uint64_t>(seq) + 1; }
+
+/// Gloo's key-value interface on our rendezvous.
+class RendezvousStore final : public gloo::rendezvous::Store {
+ public:
+  explicit RendezvousStore(GroupRendezvous& rendezvous) : rendezvous_(rendezvous) {}
+  void set(const std::string& key, const std::vector<char>& value) override {
+    rendezvous_.set(key, value);
+  }
+  std::vector<char> get(const std::string& key) override { return rendezvous_.get(key); }
+  void wait(const std::vector<std::string>& keys) override {
+    for (const std::string& key : keys) {
+      rendezvous_.get(key);
+    }
+  }
+  // The rendezvous has one deadline for everything.
+  void wait(const std::vector<std::string>& keys, const milliseconds& /*timeout*/) override {
+    wait(keys);
+  }
+
+ private:
+  GroupRendezvous& rendezvous_;
+};
+
+// Newer versions of Gloo take a shared pointer to the store, older ones a reference.
+template <typename Context, typename Store>
+auto connect_mesh(Context& context, const std::shared_ptr<Store>& store,
+                  std::shared_ptr<gloo::transport::Device>& device, int /*preferred*/)
+    -> decltype(context.connectFullMesh(store, device)) {
+  context.connectFullMesh(store, device);
+}
+template <typename Context, typename Store>
+void connect_mesh(Context& context, const std::shared_ptr<Store>& store,
+                  std::shared_ptr<gloo::transport::Device>& device, long /*fallback*/) {
+  context.connectFullMesh(*store, device);
+}
+
+/// Sums in float and rounds to T, for the two 16-bit types. The left operand is this rank's value.
+template <typename T>
+void sum_16bit(void* sum, const void* own, const void* received, std::size_t numel) {
+  auto* out = static_cast<T*>(sum);
+  const auto* left = static_cast<const T*>(own);
+  const auto* right = static_cast<const T*>(received);
+  for (std::size_t i = 0; i < numel; ++i) {
+    out[i] = static_cast<T>(static_cast<float>(left[i]) + static_cast<float>(right[i]));
+  }
+}
+
+template <typename T>
+void max_16bit(void* result, const void* own, const void* received, std::size_t numel) {
+  auto* out = static_cast<T*>(result);
+  const auto* left = static_cast<const T*>(own);
+  const auto* right = static_cast<const T*>(received);
+  for (std::size_t i = 0; i < numel; ++i) {
+    out[i] = static_cast<float>(left[i]) < static_cast<float>(right[i]) ? right[i] : left[i];
+  }
+}
+
+using Reduction = void (*)(void*, const void*, const void*, std::size_t);
+
+template <typename T>
+Reduction reduction_for(ReduceOp op) {
+  return op == ReduceOp::kSum ? static_cast<Reduction>(&gloo::sum<T>)
+                              : static_cast<Reduction>(&gloo::max<T>);
+}
+
+/// Null if there is none.
+Reduction find_reduction(at::ScalarType dtype, ReduceOp op) {
+  switch (dtype) {
+    case at::kFloat:
+      return reduction_for<float>(op);
+    case at::kDouble:
+      return reduction_for<double>(op);
+    case at::kInt:
+      return reduction_for<std::int32_t>(op);
+    case at::kLong:
+      return reduction_for<std::int64_t>(op);
+    case at::kChar:
+      return reduction_for<std::int8_t>(op);
+    case at::kByte:
+      return reduction_for<std::uint8_t>(op);
+    case at::kHalf:
+      return op == ReduceOp::kSum ? &sum_16bit<c10::Half> : &max_16bit<c10::Half>;
+    case at::kBFloat16:
+      return op == ReduceOp::kSum ? &sum_16bit<c10::BFloat16> : &max_16bit<c10::BFloat16>;
+    default:
+      return nullptr;
+  }
+}
+
+bool contains(const std::string& text, const char* part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+struct GlooGroup::Impl {
+  explicit Impl(const GlooOptions& from) : options(from), theirs(from.world_size) {}
+
+  void connect();
+  void enter(const CollectiveDescription& what, at::ScalarType dtype);
+  void compare(const CollectiveDescription& what) const;
+  void transfer(const GlooCollective& collective);
+  void all_reduce(const GlooCollective& collective);
+  void all_gather(const GlooCollective& collective);
+  std::vector<std::pair<std::int64_t, std::string>> find_lost();
+  [[noreturn]] void fail(const CollectiveDescription& what, const std::string& reason);
+  std::vector<std::int64_t> missing(std::int64_t seq) const;
+  std::string where(const CollectiveDescription& what) const {
+    return fmt::format("rank {}: {}", options.rank, describe(what));
+  }
+  int rank() const { return static_cast<int>(options.rank); }
+  int world_size() const { return static_cast<int>(options.world_size); }
+
+  GlooOptions options;
+  std::shared_ptr<gloo::Context> context;  ///< null in a world of one
+
+  Arrival mine;
+  mutable std::mutex arrivals_mutex;  ///< guards `entering`; the event thread writes `theirs`
+  std::vector<Arrival> theirs;        ///< [world_size]
+  std::int64_t entering = -1;         ///< seq of the collective in progress
+};
+
+void GlooGroup::Impl::connect() {
+  const bool alone = options.world_size == 1;
+  if (!alone && !options.device) {
+    options.device = GlooDevice::open();
+  }
+  GroupRendezvousOptions meeting;
+  meeting.directory = options.directory;
+  meeting.token = options.token;
+  meeting.group = options.group;
+  meeting.rank = options.rank;
+  meeting.world_size = options.world_size;
+  meeting.address = alone ? "" : options.device->address();
+  meeting.timeout = options.connect_timeout;
+  GroupRendezvous rendezvous(std::move(meeting));
+  rendezvous.meet();
+  if (alone) {
+    return;
+  }
+  auto mesh = std::make_shared<gloo::rendezvous::Context>(rank(), world_size());
+  // While connecting, Gloo waits five times the context's timeout for each peer.
+  mesh->setTimeout(std::max(rendezvous.remaining() / 5, milliseconds(1)));
+  auto device = std::static_pointer_cast<gloo::transport::Device>(options.device->handle());
+  try {
+    const ScopedSignalBlock block;
+    connect_mesh(*mesh, std::make_shared<RendezvousStore>(rendezvous), device, 0);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw PeerLost(fmt::format("rank {}: cannot connect to its peers from {}: {}", options.rank,
+                               options.device->address(), error.what()));
+  }
+  context = std::move(mesh);
+}
+
+std::vector<std::int64_t> GlooGroup::Impl::missing(std::int64_t seq) const {
+  std::vector<std::int64_t> missing;
+  const std::lock_guard<std::mutex> lock(arrivals_mutex);
+  for (std::int64_t peer = 0; entering == seq && peer < options.world_size; ++peer) {
+    // Written by the kernel on behalf of Gloo's event thread; a stamp that is half there is none.
+    const auto stamp = __atomic_load_n(&theirs[peer].stamp, __ATOMIC_ACQUIRE);
+    if (peer != options.rank && stamp != stamp_of(seq)) {
+      missing.push_back(peer);
+    }
+  }
+  return missing;
+}
+
+// All ranks to all ranks, so that it takes one message delay and every rank can judge alone.
+void GlooGroup::Impl::enter(const CollectiveDescription& what, at::ScalarType dtype) {
+  mine = Arrival();
+  mine.numel = what.numel;
+  mine.step = what.tag.step;
+  mine.bucket = what.tag.bucket;
+  mine.root = what.root;
+  mine.dtype = static_cast<std::int32_t>(dtype);
+  mine.kind = static_cast<std::uint8_t>(what.kind);
+  mine.op = static_cast<std::uint8_t>(what.op);
+  mine.site = static_cast<std::uint8_t>(what.tag.site);
+  mine.stamp = stamp_of(what.seq);
+  {
+    const std::lock_guard<std::mutex> lock(arrivals_mutex);
+    std::fill(theirs.begin(), theirs.end(), Arrival());
+    theirs[rank()] = mine;
+    entering = what.seq;
+  }
+  const auto deadline = Clock::now() + options.timeout;
+  const auto left = [&] {
+    return std::max(std::chrono::duration_cast<milliseconds>(deadline - Clock::now()),
+                    milliseconds(1));
+  };
+  const std::uint64_t slot = kArrivalSlotPrefix + static_cast<std::uint64_t>(what.seq);
+  const auto receive = context->createUnboundBuffer(theirs.data(), theirs.size() * sizeof(Arrival));
+  const auto send = context->createUnboundBuffer(&mine, sizeof(Arrival));
+  for (int hop = 1; hop < world_size(); ++hop) {
+    const int peer = (rank() + hop) % world_size();
+    receive->recv(peer, slot, static_cast<std::size_t>(peer) * sizeof(Arrival), sizeof(Arrival));
+    send->send(peer, slot, 0, sizeof(Arrival));
+  }
+  for (int hop = 1; hop < world_size(); ++hop) {
+    receive->waitRecv(left());
+  }
+  // A rank must not leave, not even for a Desync, before its peers can read what it wanted.
+  for (int hop = 1; hop < world_size(); ++hop) {
+    send->waitSend(left());
+  }
+}
+
+void GlooGroup::Impl::compare(const CollectiveDescription& what) const {
+  const auto text = [this](std::int64_t peer) {
+    const Arrival& theirs_now = theirs[peer];
+    CollectiveDescription other;
+    other.seq = static_cast<std::int64_t>(theirs_now.stamp) - 1;
+    other.kind = static_cast<CollectiveKind>(theirs_now.kind);
+    other.op = static_cast<ReduceOp>(theirs_now.op);
+    other.tag = {static_cast<CallSite>(theirs_now.site), theirs_now.step, theirs_now.bucket};
+    other.numel = theirs_now.numel;
+    other.dtype = c10::toString(static_cast<at::ScalarType>(theirs_now.dtype));
+    other.root = theirs_now.root;
+    return fmt::format("rank {} is in {}", peer, describe(other));
+  };
+  const Arrival& first = theirs[0];
+  for (std::int64_t peer = 1; peer < options.world_size; ++peer) {
+    const Arrival& other = theirs[peer];
+    const bool same_shape = other.kind == first.kind && other.op == first.op &&
+                            other.numel == first.numel && other.dtype == first.dtype &&
+                            other.root == first.root;
+    const bool same_tag =
+        other.site == first.site && other.step == first.step && other.bucket == first.bucket;
+    if (!same_shape || (options.check_tags && !same_tag)) {
+      throw Desync(fmt::format("{}: ranks disagree on collective {}: {}, {}", where(what), what.seq,
+                               text(0), text(peer)));
+    }
+  }
+}
+
+void GlooGroup::Impl::all_reduce(const GlooCollective& collective) {
+  const at::Tensor& tensor = collective.tensor;
+  gloo::AllreduceOptions reduce(context);
+  reduce.setTag(static_cast<std::uint32_t>(collective.what.seq));
+  reduce.setTimeout(options.timeout);
+  reduce.setReduceFunction(find_reduction(tensor.scalar_type(), collective.what.op));
+  void* const memory = tensor.data_ptr();
+  const auto numel = static_cast<std::size_t>(tensor.numel());
+  // Gloo needs to know the element's size, not its type.
+  switch (tensor.element_size()) {
+    case 1:
+      reduce.setOutput(static_cast<std::uint8_t*>(memory), numel);
+      break;
+    case 2:
+      reduce.setOutput(static_cast<std::uint16_t*>(memory), numel);
+      break;
+    case 4:
+      reduce.setOutput(static_cast<std::uint32_t*>(memory), numel);
+      break;
+    default:
+      reduce.setOutput(static_cast<std::uint64_t*>(memory), numel);
+      break;
+  }
+  gloo::allreduce(reduce);
+}
+
+void GlooGroup::Impl::all_gather(const GlooCollective& collective) {
+  auto* const output = static_cast<std::uint8_t*>(collective.tensor.data_ptr());
+  auto* const input = static_cast<std::uint8_t*>(collective.input.data_ptr());
+  const std::size_t input_bytes = collective.input.nbytes();
+  std::uint8_t* const own_row = output + static_cast<std::size_t>(rank()) * input_bytes;
+  if (input != own_row) {
+    std::memmove(own_row, input, input_bytes);
+  }
+  if (context) {
+    gloo::AllgatherOptions gather(context);
+    gather.setTag(static_cast<std::uint32_t>(collective.what.seq));
+    gather.setTimeout(options.timeout);
+    gather.setOutput(output, input_bytes * static_cast<std::size_t>(world_size()));
+    gloo::allgather(gather);
+  }
+}
+
+void GlooGroup::Impl::transfer(const GlooCollective& collective) {
+  const CollectiveDescription& what = collective.what;
+  if (what.numel == 0) {
+    return;  // a barrier is over once all have entered
+  }
+  if (what.kind == CollectiveKind::kAllGather) {
+    all_gather(collective);
+  } else if (context && what.kind == CollectiveKind::kAllReduce) {
+    all_reduce(collective);
+  } else if (context && what.kind == CollectiveKind::kBroadcast) {
+    gloo::BroadcastOptions broadcast(context);
+    broadcast.setTag(static_cast<std::uint32_t>(what.seq));
+    broadcast.setTimeout(options.timeout);
+    broadcast.setRoot(static_cast<int>(what.root));
+    broadcast.setOutput(static_cast<std::uint8_t*>(collective.tensor.data_ptr()),
+                        collective.tensor.nbytes());
+    gloo::broadcast(broadcast);
+  }
+}
+
+// A pair that has failed throws its reason at every use. All pairs fail after a wait has timed out
+// or the group was aborted; those are told apart by Gloo's text.
+std::vector<std::pair<std::int64_t, std::string>> GlooGroup::Impl::find_lost() {
+  std::vector<std::pair<std::int64_t, std::string>> lost;
+  std::uint64_t nothing = 0;
+  const auto probe = context->createUnboundBuffer(&nothing, sizeof(nothing));
+  for (int hop = 1; hop < world_size(); ++hop) {
+    const int peer = (rank() + hop) % world_size();
+    try {
+      probe->recv(peer, kProbeSlot, 0, sizeof(nothing));
+    } catch (const std::exception& error) {
+      if (!contains(error.what(), "Application timeout")) {
+        lost.emplace_back(peer, error.what());
+      }
+    }
+  }
+  return lost;
+}
+
+void GlooGroup::Impl::fail(const CollectiveDescription& what, const std::string& reason) {
+  const auto lost = find_lost();
+  const auto late = missing(what.seq);
+  const std::string absent = late.empty()
+                                 ? std::string("every rank had entered it")
+                                 : fmt::format("not entered by rank {}", fmt::join(late, ", "));
+  if (!lost.empty()) {
+    throw PeerLost(fmt::format("{}: lost rank {} ({}); {}", where(what), lost.front().first,
+                               lost.front().second, absent));
+  }
+  if (contains(reason, "Timed out")) {
+    throw TimedOut(
+        fmt::format("{}: timed out after {} ms: {}", where(what), options.timeout.count(), absent));
+  }
+  throw CommError(fmt::format("{}: given up ({}); {}", where(what), reason, absent));
+}
+
+GlooGroup::GlooGroup(const GlooOptions& options) : impl_(std::make_unique<Impl>(options)) {
+  impl_->connect();
+}
+
+GlooGroup::~GlooGroup() = default;
+
+bool GlooGroup::can_reduce(at::ScalarType dtype) {
+  return find_reduction(dtype, ReduceOp::kSum) != nullptr;
+}
+
+void GlooGroup::run(const GlooCollective& collective) {
+  const CollectiveDescription& what = collective.what;
+  const auto leave = [this] {
+    const std::lock_guard<std::mutex> lock(impl_->arrivals_mutex);
+    impl_->entering = -1;
+  };
+  try {
+    if (impl_->context) {
+      impl_->enter(what, collective.tensor.defined() ? collective.tensor.scalar_type()
+                                                     : at::ScalarType::Undefined);
+      impl_->compare(what);
+    }
+    impl_->transfer(collective);
+    leave();
+  } catch (const Error&) {
+    leave();
+    abort();
+    throw;
+  } catch (const std::exception& error) {
+    const std::string reason = error.what();
+    try {
+      impl_->fail(what, reason);
+    } catch (const Error&) {
+      leave();
+      abort();
+      throw;
+    }
+  }
+}
+
+void GlooGroup::abort() noexcept {
+  if (!impl_->context) {
+    return;
+  }
+  // When a wait on a buffer times out, Gloo fails every pair of the context and with them every
+  // operation under way. Its close() would leave the waiting ones asleep.
+  try {
+    char nothing = 0;
+    impl_->context->createUnboundBuffer(&nothing, sizeof(nothing))->waitRecv(milliseconds(1));
+  } catch (const std::exception&) {
+  }
+}
+
+std::vector<std::int64_t> GlooGroup::missing(std::int64_t seq) const { return impl_->missing(seq); }
+
+}  // namespace lockstep
