@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every difference between the LibTorch versions that the library works with (1.13 to 2.14).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/version.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#if TORCH_VERSION_MAJOR < 1 || (TORCH_VERSION_MAJOR == 1 && TORCH_VERSION_MINOR < 13)
+#error "Lockstep needs LibTorch 1.13 or later"
+#endif
+
+namespace lockstep::compat {
+
+/// The node that adds to `.grad` of a leaf that requires grad. The tensor holds it weakly: whoever
+/// hooks it must keep the returned pointer.
+inline std::shared_ptr<torch::autograd::Node> grad_accumulator(const at::Tensor& leaf) {
+  return torch::autograd::impl::grad_accumulator(leaf);
+}
+
+/// Runs `callback` when the innermost backward that is in progress on this thread ends. What it
+/// throws comes out of that backward.
+inline void queue_callback(std::function<void()> callback) {
+  torch::autograd::Engine::get_default_engine().queue_callback(std::move(callback));
+}
+
+/// Adds a hook that runs after `node`; the key removes it.
+inline std::uintptr_t add_post_hook(torch::autograd::Node& node,
+                                    std::unique_ptr<torch::autograd::FunctionPostHook> hook) {
+  return node.add_post_hook(std::move(hook));
+}
+inline void remove_post_hook(torch::autograd::Node& node, std::uintptr_t key) {
+  node.del_post_hook(key);
+}
+
+}  // namespace lockstep::compat

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Graph traversal and the used map.
+#include "core/unused_parameters.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "core/check.h"
+
+namespace lockstep {
+
+std::vector<std::int64_t> search_unused_parameters(const std::vector<at::Tensor*>& outputs,
+                                                   const AccumulatorIndex& accumulators) {
+  std::unordered_set<const torch::autograd::Node*> seen;
+  std::vector<const torch::autograd::Node*> open;
+  const auto visit = [&](const torch::autograd::Node* node) {
+    if (node != nullptr && seen.insert(node).second) {
+      open.push_back(node);
+    }
+  };
+  for (const at::Tensor* output : outputs) {
+    if (output->defined() && output->requires_grad()) {
+      visit(torch::autograd::impl::gradient_edge(*output).function.get());
+    }
+  }
+  std::vector<bool> used(accumulators.size(), false);
+  while (!open.empty()) {
+    const torch::autograd::Node* node = open.back();
+    open.pop_back();
+    if (const auto found = accumulators.find(node); found != accumulators.end()) {
+      used[static_cast<std::size_t>(found->second)] = true;
+    }
+    for (const torch::autograd::Edge& edge : node->next_edges()) {
+      visit(edge.function.get());
+    }
+  }
+  std::vector<std::int64_t> unused;
+  for (std::size_t i = 0; i < used.size(); ++i) {
+    if (!used[i]) {
+      unused.push_back(static_cast<std::int64_t>(i));
+    }
+  }
+  return unused;
+}
+
+UsedMap::UsedMap(std::int64_t num_parameters, at::Device device)
+    : device_(device),
+      local_(static_cast<std::size_t>(num_parameters), 0),
+      reduced_(static_cast<std::size_t>(num_parameters), 0) {}
+
+void UsedMap::launch(Communicator& communicator, CollectiveTag tag) {
+  LOCKSTEP_CHECK(work_ == nullptr, "the used map is reduced already");
+  const at::NoGradGuard no_grad;
+  in_flight_ = at::tensor(local_, at::kInt).to(device_);
+  work_ = communicator.all_reduce(in_flight_, ReduceOp::kSum, tag);
+}
+
+void UsedMap::wait() {
+  if (work_ == nullptr) {
+    return;
+  }
+  work_->wait();
+  work_.reset();
+  const at::Tensor on_cpu = in_flight_.cpu();
+  const auto* counts = on_cpu.data_ptr<std::int32_t>();
+  reduced_.assign(counts, counts + on_cpu.numel());
+}
+
+std::int64_t UsedMap::ranks_using(std::int64_t parameter) {
+  wait();
+  return reduced_[static_cast<std::size_t>(parameter)];
+}
+
+void UsedMap::reset() { std::fill(local_.begin(), local_.end(), 0); }
+
+}  // namespace lockstep
