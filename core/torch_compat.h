@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/C++17.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -12,6 +13,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
+#include <type_traits>
 #include <utility>
 
 #if TORCH_VERSION_MAJOR < 1 || (TORCH_VERSION_MAJOR == 1 && TORCH_VERSION_MINOR < 13)
@@ -39,6 +42,18 @@ inline std::uintptr_t add_post_hook(torch::autograd::Node& node,
 }
 inline void remove_post_hook(torch::autograd::Node& node, std::uintptr_t key) {
   node.del_post_hook(key);
+}
+
+/// The key under which a torch::optim optimizer keeps the state of `parameter`; `Key` is the key
+/// type of its `state()`: the address, written out by LibTorch 1.13.
+template <typename Key>
+Key optimizer_state_key(const at::Tensor& parameter) {
+  auto* const address = parameter.unsafeGetTensorImpl();
+  if constexpr (std::is_same_v<Key, std::string>) {
+    return c10::guts::to_string(address);
+  } else {
+    return address;
+  }
 }
 
 }  // namespace lockstep::compat

@@ -4,32 +4,43 @@
 
 #include <torch/nn/module.h>
 
+#include <cstdint>
+#include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "harness/model.h"
 
 namespace lockstep::harness {
 
-/// Blocks are registered as children in file order. Parameters are drawn from the counter-based
-/// generator of (seed, stream init, rank of the initialiser), never from LibTorch's.
+/// Blocks are registered as children in file order; "same NAME" registers the other block's module
+/// under a second name. Parameters are drawn from the counter-based generator of (seed, stream
+/// init, rank of the initialiser), never from LibTorch's. Frozen ones do not require grad.
+/// Threads: one at a time.
 class GraphModel : public torch::nn::Module {
  public:
   /// `exact`: small dyadic values instead of the usual ranges.
   /// `init_rank` is 0 unless every rank is to start from other values.
+  /// Errors: UsageError if check_model() would find something wrong with `spec` itself.
   GraphModel(const ModelSpec& spec, bool exact, std::uint64_t seed, std::int64_t init_rank);
   ~GraphModel() override;
 
   /// One tensor per head, in head order; a head whose blocks are skipped is left out, and its index
-  /// is left out of `heads_run()`.
+  /// is left out of `heads_run()`. See Route for what leaving blocks out means.
+  /// Precondition: check_route() found nothing.
   std::vector<at::Tensor> forward(const at::Tensor& input, const Route& route);
 
   /// Heads that the last forward ran, in order; indices into output_shapes().
   const std::vector<std::int64_t>& heads_run() const;
 
-  /// Blocks that the last forward ran, as bits in block order.
+  /// Blocks that the last forward ran, as bits in block order. A module with two names counts under
+  /// the name it was run by.
   const std::vector<bool>& blocks_run() const;
+
+  /// Puts a new leaf of the same values in the place of a parameter, under all of its names, the
+  /// way a script does that assigns to one. The old tensor stays with whoever holds it. Errors:
+  /// UsageError if there is no parameter of this name.
+  void replace_parameter(const std::string& name);
 
  private:
   struct Impl;

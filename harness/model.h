@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The module a case describes: a graph of named blocks with routing.
+// The module a case describes: a graph of named blocks with routing. Needs no tensors, so that
+// files can be checked without building models.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,6 +12,13 @@
 namespace lockstep::harness {
 
 /// Which blocks a forward leaves out.
+///
+/// - A skipped block is left out of its stage's sum. A stage with nothing left hands its input on.
+/// - A skipped head yields no output. The only head, skipped, hands its input on as its output.
+/// - `exit_after` names a block before the last stage: its stage is the last one that runs, and
+/// what
+///   that stage yields is the output of head 0. It is the same as skipping every later block of a
+///   model with one head; the other heads yield nothing.
 struct Route {
   std::vector<std::string> skip;
   std::string exit_after;
@@ -24,7 +29,7 @@ struct Route {
 
 class GraphModel;  // a torch::nn::Module; see harness/graph_model.h
 
-/// What the first block takes.
+/// What the first block takes. Blocks without a size of their own are passed over to find it.
 enum class InputKind { kFeatures, kTokens, kImage };
 
 struct InputShape {
@@ -33,24 +38,35 @@ struct InputShape {
   std::int64_t vocabulary = 0;      ///< kTokens
 };
 
-/// Every mistake of a model description, with the key it is about; empty if there is none.
-/// Needs no tensors, so that files can be checked without building models.
 struct ModelFinding {
   std::string key;      ///< "model.blocks.vision", "model.forward", ...
   std::string message;  ///< what is wrong and what would be right
 };
+/// Every mistake of a model description, with the key it is about; empty if there is none.
 std::vector<ModelFinding> check_model(const ModelSpec& model, const DataSpec& data);
 
+/// Every mistake of a route: names that do not exist, and shapes that do not fit once blocks are
+/// left out. Keys are "skip" and "exit_after". Precondition: check_model found nothing.
+std::vector<ModelFinding> check_route(const ModelSpec& model, const DataSpec& data,
+                                      const Route& route);
+
 /// Block names, parameter names ("layer0.weight") and buffer names in registration order, without
-/// building the model. Precondition: check_model found nothing.
+/// building the model. A parameter with several names appears once, under its first.
+/// Precondition: check_model found nothing.
 std::vector<std::string> block_names(const ModelSpec& model);
 std::vector<std::string> parameter_names(const ModelSpec& model);
+std::vector<std::string> buffer_names(const ModelSpec& model);
+
+/// The entries of parameter_names() that `name` stands for: a parameter under any of its names, or
+/// all parameters of a block. Empty if there is no such parameter or block, or the block has none.
+std::vector<std::string> parameters_of(const ModelSpec& model, const std::string& name);
 
 InputShape input_shape(const ModelSpec& model, const DataSpec& data);
 /// Sizes of each head's output for one sample, in head order.
 std::vector<std::vector<std::int64_t>> output_shapes(const ModelSpec& model, const DataSpec& data);
 /// True if the model draws random numbers in forward (dropout), or its forward depends on the other
-/// samples of the batch (BatchNorm): then the serial reference is not defined.
+/// samples of the batch (BatchNorm): then the serial reference is not defined. Blocks that no stage
+/// names do not count.
 bool uses_dropout(const ModelSpec& model);
 bool uses_batch_norm(const ModelSpec& model);
 

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,19 +14,28 @@
 
 namespace lockstep::harness {
 
+/// SGD, Adam, AdamW, Adagrad or RMSprop as torch::optim computes them, one group of parameters.
+/// Threads: one at a time.
 class Optimizer {
  public:
   /// `parameters` in the order of the model; those without gradient at a step are left alone.
+  /// Errors: UsageError for an unknown kind or options out of range.
   Optimizer(const OptimizerSpec& spec, std::vector<at::Tensor> parameters);
   ~Optimizer();
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
   void step();
+  /// Errors: UsageError if `lr` is negative or not finite.
   void set_lr(double lr);
 
-  /// State tensors by role ("momentum_buffer", "exp_avg", ..., "step" as an int64 scalar), for
-  /// parameter `index`; roles in a fixed order, undefined tensors where no state exists yet.
+  /// State tensors by role, for parameter `index`; roles in a fixed order that depends on the
+  /// OptimizerSpec alone, undefined tensors where no state exists yet:
+  /// - sgd: "momentum_buffer" with momentum, else nothing
+  /// - adam, adamw: "exp_avg", "exp_avg_sq", "max_exp_avg_sq" with amsgrad, "step"
+  /// - adagrad: "sum", "step"
+  /// - rmsprop: "square_avg", "momentum_buffer" with momentum, "step"
+  /// "step" is an int64 scalar. The tensors are the optimizer's own: the next step() changes them.
   std::vector<std::pair<std::string, at::Tensor>> state(std::int64_t index) const;
 
  private:

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// Forward of single blocks, and their initial values.
+#include "harness/block_module.h"
+
+#include <torch/torch.h>
+
+#include <cmath>
+
+#include "core/check.h"
+#include "core/rng.h"
+
+namespace lockstep::harness {
+namespace {
+
+constexpr double kNormEps = 1e-5;
+constexpr double kBatchNormMomentum = 0.1;
+
+double draw_exact(CounterRng& rng) {
+  constexpr double kValues[] = {-1.0, 0.0, 0.0, 1.0};
+  return kValues[rng.below(4)];
+}
+
+}  // namespace
+
+BlockModule::BlockModule(const BlockSpec& spec, at::ScalarType dtype)
+    : torch::nn::Module(to_string(spec.kind)), spec_(spec) {
+  if (spec.kind == BlockKind::kBatchNorm) {
+    const auto options = torch::TensorOptions().dtype(dtype);
+    running_mean_ = register_buffer("running_mean", torch::zeros({spec.out}, options));
+    running_var_ = register_buffer("running_var", torch::ones({spec.out}, options));
+    num_batches_tracked_ = register_buffer("num_batches_tracked",
+                                           torch::zeros({}, torch::TensorOptions(torch::kLong)));
+  }
+}
+
+void BlockModule::set_parameter(const std::string& local, const at::Tensor& value) {
+  if (at::Tensor* registered = parameters_.find(local)) {
+    *registered = value;
+  } else {
+    register_parameter(local, value, value.requires_grad());
+  }
+  (local == "weight" ? weight_ : bias_) = value;
+}
+
+at::Tensor BlockModule::batch_norm(const at::Tensor& input) {
+  if (is_training()) {
+    const std::int64_t values = input.numel() / spec_.out;
+    LOCKSTEP_USAGE(values > 1,
+                   "batch_norm cannot take the variance of {} value per channel; use "
+                   "larger micro-batches",
+                   values);
+    num_batches_tracked_ += 1;
+  }
+  return torch::batch_norm(input, weight_, bias_, running_mean_, running_var_, is_training(),
+                           kBatchNormMomentum, kNormEps, /*cudnn_enabled=*/false);
+}
+
+at::Tensor BlockModule::forward(const at::Tensor& input) {
+  switch (spec_.kind) {
+    case BlockKind::kLinear:
+      return torch::linear(input, weight_, bias_);
+    case BlockKind::kRelu:
+      return torch::relu(input);
+    case BlockKind::kTanh:
+      return torch::tanh(input);
+    case BlockKind::kIdentity:
+      return input;
+    case BlockKind::kBatchNorm:
+      return batch_norm(input);
+    case BlockKind::kLayerNorm:
+      return torch::layer_norm(input, {spec_.out}, weight_, bias_, kNormEps);
+    case BlockKind::kDropout:
+      return torch::dropout(input, spec_.rate, is_training());
+    case BlockKind::kEmbedding:
+      return torch::embedding(weight_, input);
+    case BlockKind::kConv2d:
+      return torch::conv2d(input, weight_, bias_);
+    case BlockKind::kFlatten:
+      return input.flatten(1);
+    case BlockKind::kScale:
+      return input * weight_;
+    case BlockKind::kSame:
+      break;
+  }
+  throw InvariantError("a shared block has no module of its own");
+}
+
+at::Tensor draw_parameter(const BlockSpec& spec, const TensorSpec& parameter, at::ScalarType dtype,
+                          const InitialValues& initial) {
+  const bool is_weight = parameter.name == "weight";
+  at::Tensor values = torch::empty(parameter.sizes, torch::TensorOptions(torch::kDouble));
+  double* const data = values.data_ptr<double>();
+  CounterRng rng(initial.seed, RngStream::kInit, initial.init_rank, initial.index);
+  const double bound = 1.0 / std::sqrt(static_cast<double>(
+                                 spec.in * std::max<std::int64_t>(1, spec.kernel * spec.kernel)));
+  for (std::int64_t i = 0; i < values.numel(); ++i) {
+    switch (spec.kind) {
+      case BlockKind::kLinear:
+      case BlockKind::kConv2d:
+        data[i] = initial.exact ? draw_exact(rng) : rng.uniform(-bound, bound);
+        break;
+      case BlockKind::kEmbedding:
+        data[i] = initial.exact ? draw_exact(rng) : rng.normal();
+        break;
+      default:
+        data[i] = is_weight ? 1.0 : 0.0;
+    }
+  }
+  return values.to(dtype);
+}
+
+}  // namespace lockstep::harness

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chooses the scale of exact data so that an update is of the size of the weights.
+#include "harness/exact_data.h"
+
+#include <cmath>
+
+namespace lockstep::harness {
+
+ExactScale exact_scale(const Case& value, std::int64_t output_numel) {
+  const TrainSpec& train = value.train;
+  const auto ranks = static_cast<double>(value.world.ranks);
+  // What one sample's gradient, in units of error times activation, moves a weight by.
+  double move = train.optimizer.lr;
+  if (train.reduction == "mean") {
+    move /= ranks * static_cast<double>(train.batch_per_rank);
+  } else if (!train.scale_loss_by_world_size) {
+    move /= ranks;
+  }
+  if (train.loss == "mse") {
+    move *= 2.0;
+    move /= train.reduction == "mean" ? static_cast<double>(output_numel) : 1.0;
+  }
+  const int shift = move > 0.0 ? -static_cast<int>(std::floor(std::log2(move))) : 0;
+  if (train.loss == "dot") {
+    return {1.0, std::ldexp(1.0, shift)};
+  }
+  const double unit = std::ldexp(1.0, static_cast<int>(std::floor(shift / 2.0)));
+  return {unit, unit};
+}
+
+}  // namespace lockstep::harness
