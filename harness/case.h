@@ -181,6 +181,8 @@ struct Case {
   std::vector<AtSpec> at;
   std::vector<FaultSpec> faults;
   ExpectSpec expect;
+  /// [expect.sim], [expect.gloo]: stand in the place of `expect`, as a whole, on that backend.
+  std::optional<ExpectSpec> expect_sim, expect_gloo;
 };
 
 /// A case with its place of origin.

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contradictions in [[at]] and [[fault]].
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "harness/model.h"
+#include "harness/scenario/nearest_name.h"
+#include "harness/scenario/rules.h"
+
+namespace lockstep::harness {
+
+namespace {
+
+void check_below(const std::vector<std::int64_t>& values, std::int64_t limit,
+                 const std::string& path, const std::string& key, const std::string& limit_key,
+                 std::vector<CaseFinding>& findings) {
+  for (const std::int64_t value : values) {
+    if (value < limit) continue;
+    findings.push_back({{path + "." + key, limit_key},
+                        fmt::format("{0} {1} does not exist: {2} = {3}; expected 0 to {4}", key,
+                                    value, limit_key, limit, limit - 1)});
+  }
+}
+
+void check_who_and_when(const Case& value, const std::vector<std::int64_t>& ranks,
+                        const std::vector<std::int64_t>& steps, const std::string& path,
+                        std::vector<CaseFinding>& findings) {
+  check_below(ranks, value.world.ranks, path, "rank", "world.ranks", findings);
+  check_below(steps, value.train.steps, path, "step", "train.steps", findings);
+}
+
+std::vector<std::string> actions_of(const AtSpec& at) {
+  std::vector<std::string> actions;
+  const auto add = [&](bool is_set, const char* key) {
+    if (is_set) actions.emplace_back(key);
+  };
+  add(!at.skip.empty(), "skip");
+  add(!at.exit_after.empty(), "exit_after");
+  add(!at.freeze.empty(), "freeze");
+  add(!at.unfreeze.empty(), "unfreeze");
+  add(at.lr.has_value(), "lr");
+  add(!at.raise.empty(), "raise");
+  add(at.leave, "leave");
+  add(at.skip_step, "skip_step");
+  add(at.detach, "detach");
+  add(at.sleep_ms > 0, "sleep_ms");
+  add(!at.collective.empty(), "collective");
+  add(at.evaluate > 0, "evaluate");
+  return actions;
+}
+
+bool is_routing(const AtSpec& at) { return !at.skip.empty() || !at.exit_after.empty(); }
+
+void check_actions(const AtSpec& at, const std::string& path, std::vector<CaseFinding>& findings) {
+  const std::vector<std::string> actions = actions_of(at);
+  if (actions.empty()) {
+    findings.push_back({{path},
+                        "this [[at]] does nothing; expected one of skip, exit_after, freeze, "
+                        "unfreeze, lr, raise, leave, skip_step, detach, sleep_ms, collective, "
+                        "evaluate"});
+    return;
+  }
+  if (actions.size() > 1) {
+    findings.push_back({{path + "." + actions[1]},
+                        fmt::format("this [[at]] does several things: {}; expected one, and "
+                                    "another [[at]] for each of the others",
+                                    fmt::join(actions, ", "))});
+  }
+  const AtSpec defaults;
+  const std::string& action = actions.front();
+  const bool whole_step = is_routing(at) || at.skip_step || at.detach;
+  if (whole_step && at.when != defaults.when) {
+    findings.push_back(
+        {{path + ".when"},
+         fmt::format("{} holds for a whole forward or step and has no 'when'; leave it out",
+                     action)});
+  }
+  if (at.skip_step && at.micro_batch) {
+    findings.push_back({{path + ".micro_batch"},
+                        "skip_step is about a whole step and has no 'micro_batch'; leave it out"});
+  }
+  if (at.collective.empty() && at.collective_numel != defaults.collective_numel) {
+    findings.push_back({{path + ".collective_numel"},
+                        "collective_numel says the size of a 'collective', and there is none"});
+  }
+  if (at.evaluate == 0 && at.evaluate_through != defaults.evaluate_through) {
+    findings.push_back({{path + ".evaluate_through"},
+                        "evaluate_through says how to 'evaluate', and nothing is evaluated"});
+  }
+}
+
+void check_names(const std::vector<std::string>& given, const std::vector<std::string>& known,
+                 const std::string& key, const std::string& what,
+                 std::vector<CaseFinding>& findings) {
+  for (const std::string& name : given) {
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    findings.push_back({{key},
+                        fmt::format("{}: the model has no {} '{}'; expected one of {}{}", key, what,
+                                    name, fmt::join(known, ", "), did_you_mean(name, known))});
+  }
+}
+
+/// Parameters may be named by any of their names, and blocks stand for theirs.
+void check_parameters(const Case& value, const std::vector<std::string>& given,
+                      const std::string& key, const KnownNames& names,
+                      std::vector<CaseFinding>& findings) {
+  for (const std::string& name : given) {
+    if (!parameters_of(value.model, name).empty()) continue;
+    check_names({name}, names.parameters, key, "parameter or block with parameters", findings);
+  }
+}
+
+bool holds(const std::vector<std::int64_t>& list, std::int64_t value) {
+  return list.empty() || std::find(list.begin(), list.end(), value) != list.end();
+}
+
+/// Every value that some [[at]] names, and one that none does.
+std::vector<std::int64_t> representatives(std::set<std::int64_t> named, std::int64_t limit) {
+  std::int64_t other = 0;
+  while (named.count(other) != 0) ++other;
+  named.insert(other);
+  std::vector<std::int64_t> values;
+  for (const std::int64_t value : named) {
+    if (value < limit) values.push_back(value);
+  }
+  return values;
+}
+
+// Several [[at]] may hold at one rank, step and micro-batch; their routes add up. Every sum that
+// occurs is checked once, cited at the last entry that takes part in it.
+void check_routes(const Case& value, std::vector<CaseFinding>& findings) {
+  std::set<std::int64_t> ranks, steps, micro_batches;
+  for (const AtSpec& at : value.at) {
+    if (!is_routing(at)) continue;
+    ranks.insert(at.ranks.begin(), at.ranks.end());
+    steps.insert(at.steps.begin(), at.steps.end());
+    if (at.micro_batch) micro_batches.insert(*at.micro_batch);
+  }
+  std::set<std::vector<std::size_t>> seen;
+  for (const std::int64_t rank : representatives(ranks, value.world.ranks)) {
+    for (const std::int64_t step : representatives(steps, value.train.steps)) {
+      for (const std::int64_t micro : representatives(micro_batches, value.train.micro_batches)) {
+        std::vector<std::size_t> together;
+        Route route;
+        for (std::size_t i = 0; i < value.at.size(); ++i) {
+          const AtSpec& at = value.at[i];
+          if (!is_routing(at) || !holds(at.ranks, rank) || !holds(at.steps, step) ||
+              at.micro_batch.value_or(micro) != micro) {
+            continue;
+          }
+          together.push_back(i);
+          route.skip.insert(route.skip.end(), at.skip.begin(), at.skip.end());
+          if (!at.exit_after.empty()) route.exit_after = at.exit_after;
+        }
+        if (together.empty() || !seen.insert(together).second) continue;
+        for (const ModelFinding& finding : check_route(value.model, value.data, route)) {
+          const std::string key = fmt::format("at.{}.{}", together.back(), finding.key);
+          findings.push_back({{key}, fmt::format("{}: {}", key, finding.message)});
+        }
+      }
+    }
+  }
+}
+
+struct FaultRule {
+  const char* kind;
+  enum class Parameter { kNone, kOptional, kNeeded } parameter;
+  bool has_steps;
+};
+
+constexpr FaultRule kFaultRules[] = {
+    {"no_initial_broadcast", FaultRule::Parameter::kNone, false},
+    {"per_rank_init", FaultRule::Parameter::kNone, false},
+    {"same_batches", FaultRule::Parameter::kNone, false},
+    {"optimizer_on_copies", FaultRule::Parameter::kNone, false},
+    {"forgotten_parameter", FaultRule::Parameter::kNeeded, true},
+    {"replaced_parameter", FaultRule::Parameter::kNeeded, true},
+    {"corrupt_gradient", FaultRule::Parameter::kOptional, true},
+    {"stale_gradient", FaultRule::Parameter::kOptional, true},
+};
+
+void check_fault(const Case& value, const FaultSpec& fault, const std::string& path,
+                 const KnownNames& names, std::vector<CaseFinding>& findings) {
+  if (fault.kind.empty()) {
+    findings.push_back({{path}, "this [[fault]] has no kind; expected kind = \"...\""});
+    return;
+  }
+  FaultRule rule{"", FaultRule::Parameter::kNone, true};
+  for (const FaultRule& known : kFaultRules) {
+    if (fault.kind == known.kind) rule = known;
+  }
+  if (rule.parameter == FaultRule::Parameter::kNeeded && fault.parameter.empty()) {
+    findings.push_back({{path + ".kind"},
+                        fmt::format("fault \"{}\" happens to one parameter; expected parameter = "
+                                    "\"...\"",
+                                    fault.kind)});
+  }
+  if (rule.parameter == FaultRule::Parameter::kNone && !fault.parameter.empty()) {
+    findings.push_back({{path + ".parameter"},
+                        fmt::format("fault \"{}\" is not about one parameter; leave 'parameter' "
+                                    "out",
+                                    fault.kind)});
+  } else if (names.model_is_sound && !fault.parameter.empty()) {
+    check_names({fault.parameter}, names.parameters, path + ".parameter", "parameter", findings);
+  }
+  if (!rule.has_steps && !fault.steps.empty()) {
+    findings.push_back(
+        {{path + ".step"},
+         fmt::format("fault \"{}\" happens before the first step; leave 'step' out", fault.kind)});
+  }
+  if (fault.kind == "clip_before_sync" && value.ddp.sync == "ddp") {
+    findings.push_back({{path + ".kind", "ddp.sync"},
+                        "clip_before_sync cannot happen with ddp.sync = \"ddp\", which "
+                        "synchronises inside backward; expected ddp.sync = \"per_parameter\" or "
+                        "\"flat\""});
+  }
+  if (fault.kind == "clip_before_sync" && value.train.clip_norm == 0.0) {
+    findings.push_back({{path + ".kind"},
+                        "clip_before_sync needs gradient clipping; expected train.clip_norm "
+                        "above 0"});
+  }
+  if (fault.kind == "sync_before_last_micro_batch" && value.train.micro_batches < 2) {
+    findings.push_back({{path + ".kind", "train.micro_batches"},
+                        "sync_before_last_micro_batch needs at least two micro-batches; expected "
+                        "train.micro_batches above 1"});
+  }
+  if ((fault.kind == "exit" || fault.kind == "crash") && value.world.simulator_only) {
+    findings.push_back({{path + ".kind", "world.simulator_only"},
+                        fmt::format("fault \"{}\" ends a real process and the case is "
+                                    "simulator_only; leave out one of them",
+                                    fault.kind)});
+  }
+}
+
+}  // namespace
+
+void check_events(const Case& value, const KnownNames& names, std::vector<CaseFinding>& findings) {
+  const std::size_t before = findings.size();
+  for (std::size_t i = 0; i < value.at.size(); ++i) {
+    const AtSpec& at = value.at[i];
+    const std::string path = fmt::format("at.{}", i);
+    check_who_and_when(value, at.ranks, at.steps, path, findings);
+    if (at.micro_batch) {
+      check_below({*at.micro_batch}, value.train.micro_batches, path, "micro_batch",
+                  "train.micro_batches", findings);
+    }
+    check_actions(at, path, findings);
+    if (!names.model_is_sound) continue;
+    check_names(at.skip, names.blocks, path + ".skip", "block", findings);
+    if (!at.exit_after.empty()) {
+      check_names({at.exit_after}, names.blocks, path + ".exit_after", "block", findings);
+    }
+    check_parameters(value, at.freeze, path + ".freeze", names, findings);
+    check_parameters(value, at.unfreeze, path + ".unfreeze", names, findings);
+  }
+  if (names.model_is_sound && findings.size() == before) check_routes(value, findings);
+}
+
+void check_faults(const Case& value, const KnownNames& names, std::vector<CaseFinding>& findings) {
+  for (std::size_t i = 0; i < value.faults.size(); ++i) {
+    const FaultSpec& fault = value.faults[i];
+    const std::string path = fmt::format("fault.{}", i);
+    check_who_and_when(value, fault.ranks, fault.steps, path, findings);
+    check_fault(value, fault, path, names, findings);
+  }
+}
+
+}  // namespace lockstep::harness

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contradictions in [expect], [expect.sim] and [expect.gloo].
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "harness/model.h"
+#include "harness/scenario/nearest_name.h"
+#include "harness/scenario/rules.h"
+
+namespace lockstep::harness {
+
+namespace {
+
+bool contains(const std::vector<std::string>& list, const std::string& name) {
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
+
+/// Details belong to outcomes; one under another outcome would never be looked at.
+void check_details(const ExpectSpec& expect, const std::string& path,
+                   std::vector<CaseFinding>& findings) {
+  const std::string& outcome = expect.outcome;
+  const bool diverged = outcome == "diverged";
+  const bool deadlock = outcome == "deadlock";
+  const bool failure = outcome == "error" || outcome == "crash";
+  const auto belongs = [&](bool is_set, bool fits, const char* key, const char* outcomes) {
+    if (!is_set || fits) return;
+    findings.push_back({{path + "." + key, path + ".outcome"},
+                        fmt::format("{}.{} says nothing about outcome \"{}\"; it belongs to {}",
+                                    path, key, outcome, outcomes)});
+  };
+  belongs(expect.step.has_value(), diverged || failure, "step", "diverged, error and crash");
+  belongs(expect.rank.has_value(), diverged || failure, "rank", "diverged, error and crash");
+  belongs(!expect.phase.empty(), diverged, "phase", "diverged");
+  belongs(!expect.tensor.empty(), diverged, "tensor", "diverged");
+  belongs(!expect.cause.empty(), diverged, "cause", "diverged");
+  belongs(!expect.oracle.empty(), diverged, "oracle", "diverged");
+  belongs(!expect.waiting.empty(), deadlock, "waiting", "deadlock");
+  belongs(!expect.never_ready.empty(), deadlock, "never_ready", "deadlock");
+  belongs(!expect.cure.empty(), deadlock, "cure", "deadlock");
+  belongs(!expect.error.empty(), failure, "error", "error and crash");
+  belongs(!expect.message.empty(), failure, "message", "error and crash");
+}
+
+void check_serial(const Case& value, const ExpectSpec& expect, const std::string& path,
+                  const KnownNames& names, std::vector<CaseFinding>& findings) {
+  const std::string key = path + ".oracles";
+  const std::string outcome_key = path + ".outcome";
+  const std::string& outcome = expect.outcome;
+  const bool passes = outcome == "equal" || outcome == "within_bound";
+  const bool serial = contains(expect.oracles, "serial");
+  if (outcome == "within_bound" && !serial) {
+    findings.push_back({{outcome_key, key},
+                        fmt::format("only the serial oracle has a bound, and {} leaves it out; "
+                                    "expected outcome = \"equal\"",
+                                    key)});
+  }
+  if (!serial || !(passes || outcome == "diverged")) return;
+  if (names.model_is_sound) {
+    const bool batch_norm = uses_batch_norm(value.model);
+    if (batch_norm || uses_dropout(value.model)) {
+      findings.push_back(
+          {{key, outcome_key, path},
+           fmt::format("the serial oracle is not defined for a model with {}; expected oracles = "
+                       "[\"ranks\", \"replay\"] in [{}]",
+                       batch_norm ? "batch_norm" : "dropout", path)});
+      return;
+    }
+  }
+  const bool one_batch = value.world.ranks == 1 && value.train.micro_batches == 1;
+  if (outcome == "equal" && !value.data.exact && !one_batch) {
+    findings.push_back(
+        {{outcome_key, key, path},
+         fmt::format("without data.exact the serial oracle adds in another order than {} ranks "
+                     "and {} micro-batches do, so it can only be within its bound; expected "
+                     "outcome = \"within_bound\", or oracles = [\"ranks\", \"replay\"]",
+                     value.world.ranks, value.train.micro_batches)});
+  }
+}
+
+void check_range(std::int64_t given, std::int64_t limit, const std::string& key,
+                 const std::string& what, const std::string& limit_key,
+                 std::vector<CaseFinding>& findings) {
+  if (given < limit) return;
+  findings.push_back({{key, limit_key},
+                      fmt::format("{}: {} {} does not exist: {} = {}; expected 0 to {}", key, what,
+                                  given, limit_key, limit, limit - 1)});
+}
+
+void check_deadlock(const Case& value, const ExpectSpec& expect, const std::string& path,
+                    const KnownNames& names, std::vector<CaseFinding>& findings) {
+  std::set<std::int64_t> waiting_ranks;
+  for (std::size_t i = 0; i < expect.waiting.size(); ++i) {
+    const ExpectWaiting& waiting = expect.waiting[i];
+    const std::string at = fmt::format("{}.waiting.{}", path, i);
+    check_range(waiting.rank, value.world.ranks, at + ".rank", "rank", "world.ranks", findings);
+    if (waiting.step) {
+      check_range(*waiting.step, value.train.steps, at + ".step", "step", "train.steps", findings);
+    }
+    if (!waiting_ranks.insert(waiting.rank).second) {
+      findings.push_back({{at + ".rank"},
+                          fmt::format("rank {} is in {}.waiting twice; a rank waits in one "
+                                      "collective",
+                                      waiting.rank, path)});
+    }
+  }
+  for (std::size_t i = 0; i < expect.never_ready.size(); ++i) {
+    const ExpectNeverReady& never = expect.never_ready[i];
+    const std::string at = fmt::format("{}.never_ready.{}", path, i);
+    check_range(never.rank, value.world.ranks, at + ".rank", "rank", "world.ranks", findings);
+    if (never.parameters.empty()) {
+      findings.push_back({{at},
+                          "this never_ready names no parameters; expected parameters = "
+                          "[\"...\"]"});
+    }
+    if (!names.model_is_sound) continue;
+    for (std::size_t j = 0; j < never.parameters.size(); ++j) {
+      const std::string& name = never.parameters[j];
+      if (contains(names.parameters, name)) continue;
+      findings.push_back(
+          {{fmt::format("{}.parameters.{}", at, j)},
+           fmt::format("the model has no parameter '{}'; expected one of {}{}", name,
+                       fmt::join(names.parameters, ", "), did_you_mean(name, names.parameters))});
+    }
+  }
+}
+
+}  // namespace
+
+void check_expectation(const Case& value, const ExpectSpec& expect, const std::string& path,
+                       const KnownNames& names, std::vector<CaseFinding>& findings) {
+  check_details(expect, path, findings);
+  check_serial(value, expect, path, names, findings);
+  check_deadlock(value, expect, path, names, findings);
+  if (expect.rank) {
+    check_range(*expect.rank, value.world.ranks, path + ".rank", "rank", "world.ranks", findings);
+  }
+  if (expect.step) {
+    check_range(*expect.step, value.train.steps, path + ".step", "step", "train.steps", findings);
+  }
+  if (!expect.oracle.empty() && !contains(expect.oracles, expect.oracle)) {
+    findings.push_back({{path + ".oracle", path + ".oracles"},
+                        fmt::format("oracle \"{}\" is not among those that are asked: {}; expected "
+                                    "one of them",
+                                    expect.oracle, fmt::join(expect.oracles, ", "))});
+  }
+}
+
+}  // namespace lockstep::harness

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contradictions in [train], [ddp] and exactness; and the order in which all topics are checked.
+#include "harness/scenario/rules.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <utility>
+
+#include "harness/model.h"
+
+namespace lockstep::harness {
+
+namespace {
+
+bool is_power_of_two(std::int64_t value) { return value > 0 && (value & (value - 1)) == 0; }
+
+/// Significant bits of a finite number: 0.125 and 4 have one, 0.375 has two.
+int significant_bits(double value) {
+  int exponent = 0;
+  double mantissa = std::abs(std::frexp(value, &exponent));
+  int bits = 0;
+  while (mantissa != 0.0) {
+    mantissa = 2.0 * mantissa - std::floor(2.0 * mantissa);
+    ++bits;
+  }
+  return bits;
+}
+
+constexpr int kExactBits = 8;
+
+void check_optimizer(const OptimizerSpec& optimizer, std::vector<CaseFinding>& findings) {
+  const std::string prefix = "train.optimizer.";
+  const OptimizerSpec defaults;
+  const std::string& kind = optimizer.kind;
+  const auto only_for = [&](const char* key, bool is_default, bool fits, const char* kinds) {
+    if (is_default || fits) return;
+    findings.push_back(
+        {{prefix + key, prefix + "kind"},
+         fmt::format("optimizer \"{}\" has no {}; it is an option of {}", kind, key, kinds)});
+  };
+  const bool adam = kind == "adam" || kind == "adamw";
+  only_for("momentum", optimizer.momentum == defaults.momentum, kind == "sgd" || kind == "rmsprop",
+           "sgd and rmsprop");
+  only_for("dampening", optimizer.dampening == defaults.dampening, kind == "sgd", "sgd");
+  only_for("nesterov", optimizer.nesterov == defaults.nesterov, kind == "sgd", "sgd");
+  only_for("betas", optimizer.betas == defaults.betas, adam, "adam and adamw");
+  only_for("eps", optimizer.eps == defaults.eps, kind != "sgd", "all but sgd");
+  only_for("alpha", optimizer.alpha == defaults.alpha, kind == "rmsprop", "rmsprop");
+  only_for("lr_decay", optimizer.lr_decay == defaults.lr_decay, kind == "adagrad", "adagrad");
+  only_for("amsgrad", optimizer.amsgrad == defaults.amsgrad, adam, "adam and adamw");
+  if (kind == "sgd" && optimizer.nesterov &&
+      (optimizer.momentum <= 0.0 || optimizer.dampening != 0.0)) {
+    findings.push_back(
+        {{prefix + "nesterov", prefix + "momentum", prefix + "dampening"},
+         fmt::format("nesterov needs momentum above 0 and no dampening, but momentum = {} and "
+                     "dampening = {}; set momentum or leave nesterov out",
+                     optimizer.momentum, optimizer.dampening)});
+  }
+}
+
+void check_dyadic(double value, const std::string& key, std::vector<CaseFinding>& findings) {
+  if (significant_bits(value) > kExactBits) {
+    findings.push_back(
+        {{key, "data.exact"},
+         fmt::format("data.exact = true, but {} = {} has more than {} significant bits; use a sum "
+                     "of few powers of two, such as 0.125, or leave out data.exact",
+                     key, value, kExactBits)});
+  }
+}
+
+void check_divisor(std::int64_t divisor, const std::string& key, const std::string& what,
+                   std::vector<CaseFinding>& findings) {
+  if (!is_power_of_two(divisor)) {
+    findings.push_back({{key, "data.exact"},
+                        fmt::format("data.exact = true, but {} is {}, and dividing by it rounds; "
+                                    "use a power of two or leave out data.exact",
+                                    what, divisor)});
+  }
+}
+
+}  // namespace
+
+std::vector<std::string> KnownNames::parameters_and_blocks() const {
+  std::vector<std::string> names = parameters;
+  names.insert(names.end(), blocks.begin(), blocks.end());
+  return names;
+}
+
+void check_training(const Case& value, std::vector<CaseFinding>& findings) {
+  const TrainSpec& train = value.train;
+  if (train.batch_per_rank % train.micro_batches != 0) {
+    findings.push_back({{"train.micro_batches", "train.batch_per_rank"},
+                        fmt::format("micro_batches = {} does not divide batch_per_rank = {}; "
+                                    "every micro-batch has the same number of samples",
+                                    train.micro_batches, train.batch_per_rank)});
+  }
+  const bool classification = value.data.kind == "classification";
+  if (classification != (train.loss == "cross_entropy")) {
+    findings.push_back({{"train.loss", "data.kind"},
+                        fmt::format("loss \"{}\" does not fit data.kind = \"{}\"; expected {}",
+                                    train.loss, value.data.kind,
+                                    classification ? "loss = \"cross_entropy\""
+                                                   : "loss = \"mse\" or \"dot\", or data.kind = "
+                                                     "\"classification\"")});
+  }
+  const std::int64_t ranks = value.world.ranks;
+  const std::int64_t per_rank =
+      value.data.drop_last ? value.data.samples / ranks : (value.data.samples + ranks - 1) / ranks;
+  if (per_rank < train.batch_per_rank) {
+    findings.push_back(
+        {{"data.samples", "train.batch_per_rank", "world.ranks"},
+         fmt::format("samples = {} give each of {} ranks {} an epoch, fewer than batch_per_rank = "
+                     "{}; expected at least {} samples",
+                     value.data.samples, ranks, per_rank, train.batch_per_rank,
+                     value.data.drop_last ? ranks * train.batch_per_rank
+                                          : ranks * (train.batch_per_rank - 1) + 1)});
+  }
+  check_optimizer(train.optimizer, findings);
+  if (value.ddp.static_graph && value.ddp.find_unused_parameters) {
+    findings.push_back({{"ddp.static_graph", "ddp.find_unused_parameters"},
+                        "static_graph finds unused parameters by itself in the first step; leave "
+                        "out find_unused_parameters or static_graph"});
+  }
+}
+
+void check_exactness(const Case& value, const KnownNames& names,
+                     std::vector<CaseFinding>& findings) {
+  if (!value.data.exact) return;
+  const TrainSpec& train = value.train;
+  check_divisor(value.world.ranks, "world.ranks", "world.ranks", findings);
+  check_divisor(train.micro_batches, "train.micro_batches", "train.micro_batches", findings);
+  if (train.reduction == "mean" && train.batch_per_rank % train.micro_batches == 0) {
+    check_divisor(train.batch_per_rank / train.micro_batches, "train.batch_per_rank",
+                  "the number of samples in a micro-batch", findings);
+    if (names.model_is_sound && train.loss == "mse") {
+      for (const std::vector<std::int64_t>& sizes : output_shapes(value.model, value.data)) {
+        std::int64_t numel = 1;
+        for (const std::int64_t size : sizes) numel *= size;
+        check_divisor(numel, value.model.kind == "mlp" ? "model.widths" : "model.blocks",
+                      "the number of outputs that the mean is taken over", findings);
+      }
+    }
+  }
+  const auto never = [&](const std::string& key, const std::string& what) {
+    findings.push_back(
+        {{key, "data.exact"},
+         fmt::format("data.exact = true, but {}; leave it or data.exact out", what)});
+  };
+  if (train.optimizer.kind != "sgd") {
+    never("train.optimizer.kind", fmt::format("{} takes square roots and divides; only sgd can be "
+                                              "exact",
+                                              train.optimizer.kind));
+  }
+  if (train.clip_norm > 0.0) never("train.clip_norm", "a gradient norm takes a square root");
+  check_dyadic(train.optimizer.lr, "train.optimizer.lr", findings);
+  check_dyadic(train.optimizer.momentum, "train.optimizer.momentum", findings);
+  check_dyadic(train.optimizer.dampening, "train.optimizer.dampening", findings);
+  check_dyadic(train.optimizer.weight_decay, "train.optimizer.weight_decay", findings);
+  for (std::size_t i = 0; i < value.at.size(); ++i) {
+    if (value.at[i].lr) check_dyadic(*value.at[i].lr, fmt::format("at.{}.lr", i), findings);
+  }
+}
+
+std::vector<CaseFinding> check_case(const Case& value) {
+  std::vector<CaseFinding> findings;
+  KnownNames names;
+  for (ModelFinding& finding : check_model(value.model, value.data)) {
+    findings.push_back({{finding.key}, finding.key + ": " + finding.message});
+  }
+  names.model_is_sound = findings.empty();
+  if (names.model_is_sound) {
+    names.blocks = block_names(value.model);
+    names.parameters = parameter_names(value.model);
+  }
+  check_training(value, findings);
+  check_exactness(value, names, findings);
+  check_events(value, names, findings);
+  check_faults(value, names, findings);
+  check_expectation(value, value.expect, "expect", names, findings);
+  if (value.expect_sim) check_expectation(value, *value.expect_sim, "expect.sim", names, findings);
+  if (value.expect_gloo) {
+    check_expectation(value, *value.expect_gloo, "expect.gloo", names, findings);
+  }
+  return findings;
+}
+
+}  // namespace lockstep::harness

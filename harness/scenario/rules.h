@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contradictions within a case, topic by topic. Each appends to `findings`.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "harness/case.h"
+#include "harness/scenario.h"
+
+namespace lockstep::harness {
+
+/// What the names in a case are held against. Empty lists where the model itself is wrong.
+struct KnownNames {
+  bool model_is_sound = false;
+  std::vector<std::string> blocks, parameters;
+
+  /// Precondition: `model_is_sound`.
+  std::vector<std::string> parameters_and_blocks() const;
+};
+
+void check_training(const Case& value, std::vector<CaseFinding>& findings);
+void check_exactness(const Case& value, const KnownNames& names,
+                     std::vector<CaseFinding>& findings);
+void check_events(const Case& value, const KnownNames& names, std::vector<CaseFinding>& findings);
+void check_faults(const Case& value, const KnownNames& names, std::vector<CaseFinding>& findings);
+/// `path` is "expect", "expect.sim" or "expect.gloo".
+void check_expectation(const Case& value, const ExpectSpec& expect, const std::string& path,
+                       const KnownNames& names, std::vector<CaseFinding>& findings);
+
+}  // namespace lockstep::harness

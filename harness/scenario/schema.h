@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a scenario file may say: the one description behind reader, writer and template.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <limits>
+
+#include "harness/case.h"
+
+// Note [One description of the schema]
+// `describe(visitor, Of<Spec>{})` tells a visitor every key of a table, in canonical order. The
+// reader, the writer, the template and the list of known keys are visitors, so a key that is
+// described once is read, checked, printed and documented. A visitor has these members:
+//   field(key, member, constraint, doc)    one value
+//   one_or_many(key, keys, member, constraint, doc)   `key = v` or `keys = [v, ...]`
+//   table(key, member, doc)                a nested table, always present in the spec
+//   tables(key, member, place, doc)        any number of tables: one table, or an array of tables
+//   expectations(doc)                      [expect] with its per-backend stand-ins (Case only)
+// A constraint says which values are allowed beyond the type of the member.
+
+namespace lockstep::harness {
+
+/// The version of the schema that this program reads.
+inline constexpr std::int64_t kSchemaVersion = 1;
+
+template <class S>
+struct Of {};
+
+/// Any value of the type.
+struct Any {};
+
+struct IntRange {
+  std::int64_t min, max;
+};
+
+/// Finite numbers. `above_min`: the minimum itself is left out.
+struct RealRange {
+  double min, max;
+  bool above_min = false;
+};
+
+/// Text with at least one character.
+struct Text {};
+
+/// One of these names; the unused rest is null.
+struct Choices {
+  std::array<const char*, 17> names;
+};
+
+/// A list whose items obey `item`.
+template <class C>
+struct ListOf {
+  C item;
+  std::int64_t min_items = 0;
+  std::int64_t max_items = 1'000'000;
+  bool unique = false;
+};
+
+/// A table of texts that keeps its order.
+struct OrderedTexts {};
+
+/// A list of names and lists of names; a name is a list of one.
+struct Stages {};
+
+enum class TablesPlace {
+  kSections,  ///< printed as [[key]]
+  kInline,    ///< printed as key = [{ ... }]
+};
+
+inline constexpr std::int64_t kInt64Max = std::numeric_limits<std::int64_t>::max();
+inline constexpr IntRange kCount{0, 1'000'000'000};
+inline constexpr IntRange kRank{0, 63};
+inline constexpr IntRange kStep{0, 999'999};
+inline constexpr RealRange kReal{-1e30, 1e30};
+inline constexpr RealRange kNotNegative{0.0, 1e30};
+
+inline constexpr ListOf<Text> kNames{{}, 0, 10'000, true};
+
+template <class V>
+void describe(V& v, Of<WorldSpec>) {
+  v.field("ranks", &WorldSpec::ranks, IntRange{1, 64}, "number of ranks");
+  v.field("schedule", &WorldSpec::schedule, Choices{{"round_robin", "random"}},
+          "which rank runs next in the simulator; random is seeded");
+  v.field("check_tags", &WorldSpec::check_tags, Any{},
+          "simulator: collectives that meet must agree on step and bucket, not only on shape");
+  v.field("simulator_only", &WorldSpec::simulator_only, Any{},
+          "the case makes no sense on a real transport");
+}
+
+template <class V>
+void describe(V& v, Of<ModelSpec>) {
+  v.field("kind", &ModelSpec::kind, Choices{{"mlp", "graph"}},
+          "mlp: widths and activation; graph: blocks and forward");
+  v.field("widths", &ModelSpec::widths, ListOf<IntRange>{{1, 65'536}, 2, 1'000},
+          "mlp: input, hidden ..., output; blocks are layer0, act0, layer1, ...");
+  v.field("activation", &ModelSpec::activation, Choices{{"relu", "tanh", "identity"}}, "mlp");
+  v.field("bias", &ModelSpec::bias, Any{}, "mlp: linear layers have a bias");
+  v.field("dtype", &ModelSpec::dtype, Choices{{"float32", "float64"}}, "of every parameter");
+  v.field("frozen", &ModelSpec::frozen, kNames, "parameters or blocks that are not trained");
+  v.field("tied", &ModelSpec::tied, ListOf<ListOf<Text>>{{{}, 2, 2}, 0, 10'000},
+          "pairs of parameters; the second becomes the first");
+  v.field("forward", &ModelSpec::forward, Stages{},
+          "graph: stages, a list being a stage of several blocks; left out: all blocks in order");
+  v.field("blocks", &ModelSpec::blocks, OrderedTexts{}, "graph: name = \"type sizes\"");
+}
+
+template <class V>
+void describe(V& v, Of<DataSpec>) {
+  v.field("kind", &DataSpec::kind, Choices{{"regression", "classification"}}, "kind of targets");
+  v.field("samples", &DataSpec::samples, IntRange{1, 10'000'000}, "size of the data set");
+  v.field("exact", &DataSpec::exact, Any{},
+          "dyadic values: nothing is ever rounded, so the serial oracle must be equal too");
+  v.field("shuffle", &DataSpec::shuffle, Any{}, "a new order in every epoch, seeded");
+  v.field("drop_last", &DataSpec::drop_last, Any{}, "sampler: drop the rest instead of padding");
+  v.field("sequence_tokens", &DataSpec::sequence_tokens, IntRange{1, 65'536},
+          "length of the inputs of an embedding");
+  v.field("image_pixels", &DataSpec::image_pixels, IntRange{1, 4'096},
+          "side of the inputs of a conv2d");
+}
+
+template <class V>
+void describe(V& v, Of<OptimizerSpec>) {
+  v.field("kind", &OptimizerSpec::kind, Choices{{"sgd", "adam", "adamw", "adagrad", "rmsprop"}},
+          "an optimizer of LibTorch");
+  v.field("lr", &OptimizerSpec::lr, kNotNegative, "learning rate");
+  v.field("momentum", &OptimizerSpec::momentum, kNotNegative, "sgd, rmsprop");
+  v.field("dampening", &OptimizerSpec::dampening, kReal, "sgd");
+  v.field("nesterov", &OptimizerSpec::nesterov, Any{}, "sgd with momentum");
+  v.field("weight_decay", &OptimizerSpec::weight_decay, kNotNegative, "all");
+  v.field("betas", &OptimizerSpec::betas, ListOf<RealRange>{{0.0, 0.999'999'999}, 2, 2},
+          "adam, adamw");
+  v.field("eps", &OptimizerSpec::eps, kNotNegative, "all but sgd");
+  v.field("alpha", &OptimizerSpec::alpha, kNotNegative, "rmsprop");
+  v.field("lr_decay", &OptimizerSpec::lr_decay, kNotNegative, "adagrad");
+  v.field("amsgrad", &OptimizerSpec::amsgrad, Any{}, "adam, adamw");
+}
+
+template <class V>
+void describe(V& v, Of<TrainSpec>) {
+  v.field("steps", &TrainSpec::steps, IntRange{1, 1'000'000}, "optimizer steps");
+  v.field("batch_per_rank", &TrainSpec::batch_per_rank, IntRange{1, 1'000'000},
+          "samples per rank and step, over all micro-batches");
+  v.field("micro_batches", &TrainSpec::micro_batches, IntRange{1, 1'000'000},
+          "divides batch_per_rank");
+  v.field("sync_on", &TrainSpec::sync_on, Choices{{"every", "last", "never"}},
+          "which micro-batches of a step synchronise gradients");
+  v.field("no_sync_covers", &TrainSpec::no_sync_covers, Choices{{"both", "forward", "backward"}},
+          "what of the other micro-batches is inside no_sync");
+  v.field("loss", &TrainSpec::loss, Choices{{"mse", "cross_entropy", "dot"}},
+          "dot is linear in the output; cross_entropy needs data.kind = \"classification\"");
+  v.field("reduction", &TrainSpec::reduction, Choices{{"mean", "sum"}}, "over the local batch");
+  v.field("scale_loss_by_world_size", &TrainSpec::scale_loss_by_world_size, Any{},
+          "cancels the division by the number of ranks");
+  v.field("zero_grad", &TrainSpec::zero_grad, Choices{{"none", "zero"}},
+          "none: gradients become undefined; zero: zeroed in place");
+  v.field("clip_norm", &TrainSpec::clip_norm, kNotNegative,
+          "largest gradient norm; 0: no clipping");
+  v.field("optimizer_before_wrapping", &TrainSpec::optimizer_before_wrapping, Any{},
+          "build the optimizer before the module is wrapped");
+  v.table("optimizer", &TrainSpec::optimizer, "");
+}
+
+template <class V>
+void describe(V& v, Of<DdpSpec>) {
+  v.field("sync", &DdpSpec::sync, Choices{{"ddp", "per_parameter", "flat", "none"}},
+          "how gradients are synchronised");
+  v.field("first_bucket_cap_bytes", &DdpSpec::first_bucket_cap_bytes, IntRange{1, kInt64Max},
+          "size at which the first bucket is closed");
+  v.field("bucket_cap_bytes", &DdpSpec::bucket_cap_bytes, IntRange{1, kInt64Max},
+          "size at which any other bucket is closed");
+  v.field("gradient_as_bucket_view", &DdpSpec::gradient_as_bucket_view, Any{},
+          "gradients live inside the buckets");
+  v.field("find_unused_parameters", &DdpSpec::find_unused_parameters, Any{},
+          "look for parameters that a forward left out");
+  v.field("static_graph", &DdpSpec::static_graph, Any{}, "the same parameters in every step");
+  v.field("broadcast_buffers", &DdpSpec::broadcast_buffers, Any{},
+          "buffers of rank 0 before every forward");
+  v.field("init_sync", &DdpSpec::init_sync, Any{}, "parameters and buffers of rank 0 at the start");
+}
+
+template <class V>
+void describe(V& v, Of<AtSpec>) {
+  v.one_or_many("rank", "ranks", &AtSpec::ranks, ListOf<IntRange>{kRank, 0, 64, true},
+                "who; left out: all ranks");
+  v.one_or_many("step", "steps", &AtSpec::steps, ListOf<IntRange>{kStep, 0, 1'000'000, true},
+                "when, from 0; left out: all steps");
+  v.field("micro_batch", &AtSpec::micro_batch, IntRange{0, 999'999},
+          "from 0; left out: every one for skip and exit_after, the first for the others");
+  v.field("when", &AtSpec::when,
+          Choices{{"before_forward", "after_forward", "after_backward", "after_step"}},
+          "not for skip, exit_after, skip_step and detach");
+  v.field("skip", &AtSpec::skip, kNames, "action: blocks left out");
+  v.field("exit_after", &AtSpec::exit_after, Text{}, "action: the last block that runs");
+  v.field("freeze", &AtSpec::freeze, kNames, "action: parameters or blocks");
+  v.field("unfreeze", &AtSpec::unfreeze, kNames, "action: parameters or blocks");
+  v.field("lr", &AtSpec::lr, kNotNegative, "action: a new learning rate");
+  v.field("raise", &AtSpec::raise, Text{}, "action: the script throws this");
+  v.field("leave", &AtSpec::leave, Any{}, "action: ends the training loop");
+  v.field("skip_step", &AtSpec::skip_step, Any{}, "action: no forward, backward or update");
+  v.field("detach", &AtSpec::detach, Any{}, "action: the loss depends on no parameter");
+  v.field("sleep_ms", &AtSpec::sleep_ms, IntRange{0, 3'600'000}, "action: time passes");
+  v.field("collective", &AtSpec::collective,
+          Choices{{"all_reduce", "broadcast", "all_gather", "barrier"}},
+          "action: one more collective");
+  v.field("collective_numel", &AtSpec::collective_numel, IntRange{1, 100'000'000},
+          "elements of that collective");
+  v.field("evaluate", &AtSpec::evaluate, IntRange{0, 1'000'000},
+          "action: so many forwards in evaluation mode");
+  v.field("evaluate_through", &AtSpec::evaluate_through, Choices{{"wrapper", "module"}},
+          "what those forwards call");
+}
+
+template <class V>
+void describe(V& v, Of<FaultSpec>) {
+  v.field(
+      "kind", &FaultSpec::kind,
+      Choices{{"no_initial_broadcast", "per_rank_init", "same_batches", "sum_not_mean",
+               "no_division", "forgotten_parameter", "mixed_steps", "stale_gradient",
+               "sync_before_last_micro_batch", "clip_before_sync", "replaced_parameter",
+               "optimizer_on_copies", "buffers_not_synced", "corrupt_gradient", "exit", "crash"}},
+      "the mistake");
+  v.one_or_many("rank", "ranks", &FaultSpec::ranks, ListOf<IntRange>{kRank, 0, 64, true},
+                "who; left out: all ranks");
+  v.one_or_many("step", "steps", &FaultSpec::steps, ListOf<IntRange>{kStep, 0, 1'000'000, true},
+                "when, from 0; left out: all steps");
+  v.field("parameter", &FaultSpec::parameter, Text{}, "where the kind needs one");
+}
+
+template <class V>
+void describe(V& v, Of<ExpectWaiting>) {
+  v.field("rank", &ExpectWaiting::rank, kRank, "who waits");
+  v.field("collective", &ExpectWaiting::collective,
+          Choices{{"all_reduce", "broadcast", "all_gather", "barrier"}}, "in what");
+  v.field("site", &ExpectWaiting::site,
+          Choices{{"param_count", "param_shapes", "module_states", "bucket", "used_map",
+                   "rebuild_order", "rebuild_sizes", "buffers", "parameter", "barrier", "script"}},
+          "what the collective is for");
+  v.field("step", &ExpectWaiting::step, IntRange{-1, 999'999}, "from 0; -1: construction");
+  v.field("bucket", &ExpectWaiting::bucket, kCount, "from 0");
+}
+
+template <class V>
+void describe(V& v, Of<ExpectNeverReady>) {
+  v.field("rank", &ExpectNeverReady::rank, kRank, "where");
+  v.field("parameters", &ExpectNeverReady::parameters, ListOf<Text>{{}, 1, 10'000, true}, "which");
+}
+
+template <class V>
+void describe(V& v, Of<ExpectSpec>) {
+  v.field("outcome", &ExpectSpec::outcome,
+          Choices{{"equal", "within_bound", "diverged", "deadlock", "error", "crash"}},
+          "how the run ends");
+  v.field("oracles", &ExpectSpec::oracles,
+          ListOf<Choices>{{{"ranks", "replay", "serial"}}, 1, 3, true}, "what is promised");
+  v.field("step", &ExpectSpec::step, IntRange{-1, 999'999},
+          "diverged, error, crash: first step, from 0; -1: construction");
+  v.field("phase", &ExpectSpec::phase,
+          Choices{{"init", "forward", "gradient", "parameter", "buffer", "optimizer"}},
+          "diverged: what differs first");
+  v.field("rank", &ExpectSpec::rank, kRank, "diverged, error, crash: where");
+  v.field("tensor", &ExpectSpec::tensor, Text{}, "diverged: its name");
+  v.field("cause", &ExpectSpec::cause, Text{}, "diverged: what explains the numbers");
+  v.field("oracle", &ExpectSpec::oracle, Choices{{"ranks", "replay", "serial"}},
+          "diverged: which promise broke");
+  v.tables("waiting", &ExpectSpec::waiting, TablesPlace::kInline,
+           "deadlock: exactly these ranks wait");
+  v.tables("never_ready", &ExpectSpec::never_ready, TablesPlace::kInline,
+           "deadlock: parameters whose gradients never came");
+  v.field("cure", &ExpectSpec::cure, Text{}, "deadlock: the change that helps");
+  v.field("error", &ExpectSpec::error, Text{}, "error, crash: its kind");
+  v.field("message", &ExpectSpec::message, Text{}, "error, crash: contained in its message");
+  v.field("bucket_all_reduces", &ExpectSpec::bucket_all_reduces, kCount,
+          "on rank 0, over the whole run");
+  v.field("rebuilds", &ExpectSpec::rebuilds, kCount, "bucket rebuilds on rank 0");
+}
+
+template <class V>
+void describe(V& v, Of<Case>) {
+  v.field("title", &Case::title, Any{}, "what the case shows, in one sentence");
+  v.field("seed", &Case::seed, IntRange{0, kInt64Max}, "everything random derives from it");
+  v.table("world", &Case::world, "");
+  v.table("model", &Case::model, "");
+  v.table("data", &Case::data, "");
+  v.table("train", &Case::train, "");
+  v.table("ddp", &Case::ddp, "");
+  v.tables("at", &Case::at, TablesPlace::kSections, "something that ranks do at steps");
+  v.tables("fault", &Case::faults, TablesPlace::kSections, "a planted mistake");
+  v.expectations("what must come out");
+}
+
+}  // namespace lockstep::harness
