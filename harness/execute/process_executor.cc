@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a program to worker processes, and from what became of them to a Run.
+#include "harness/execute/process_executor.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <utility>
+
+#include "core/check.h"
+#include "harness/execute/process_case.h"
+#include "harness/model.h"
+#include "harness/scenario.h"
+
+namespace lockstep::harness {
+namespace {
+
+WaitingIn waiting_in(const sim::CollectiveInfo& info) {
+  WaitingIn waiting;
+  waiting.collective = to_string(info.kind);
+  waiting.site = to_string(info.tag.site);
+  waiting.seq = info.seq;
+  waiting.step = info.tag.step;
+  waiting.bucket = info.tag.bucket;
+  waiting.numel = info.numel;
+  waiting.dtype = info.dtype;
+  return waiting;
+}
+
+/// Number of collectives that a rank issued and that its peers can still count on.
+std::int64_t posted_by(const RankFate& fate) {
+  if (fate.died) {
+    return 0;
+  }
+  return fate.ended ? fate.ended->posted : fate.where ? fate.where->posted : 0;
+}
+
+std::vector<std::int64_t> ranks_without(const std::vector<RankFate>& fates, std::int64_t seq) {
+  std::vector<std::int64_t> ranks;
+  for (std::size_t rank = 0; rank < fates.size(); ++rank) {
+    if (posted_by(fates[rank]) <= seq) {
+      ranks.push_back(static_cast<std::int64_t>(rank));
+    }
+  }
+  return ranks;
+}
+
+RankRun record_of_dead(const RankFate& fate, std::int64_t rank) {
+  RankRun record;
+  record.ending = Ending::kCrashed;
+  record.signal = fate.died->signal;
+  record.at_step = fate.step;
+  if (record.signal != 0) {
+    record.error_kind = "signal";
+    record.error_message = fmt::format("the process of rank {} was ended by signal {} ({})", rank,
+                                       record.signal, ::strsignal(record.signal));
+  } else {
+    record.error_kind = "exit";
+    record.error_message =
+        fmt::format("the process of rank {} exited with status {}", rank, fate.died->status);
+  }
+  return record;
+}
+
+RankRun record_of_stuck(const std::vector<RankFate>& fates, std::int64_t rank) {
+  const RankFate& fate = fates[static_cast<std::size_t>(rank)];
+  RankRun record;
+  if (fate.where && !fate.where->position.empty()) {
+    record = deserialize_rank_run(fate.where->position);
+  } else {
+    record.at_step = fate.step;
+    record.at_phase = fate.is_connected ? "" : "rendezvous";
+  }
+  record.ending = Ending::kWaiting;
+  record.error_kind.clear();
+  record.error_message.clear();
+  if (!fate.where) {
+    record.error_kind = "unresponsive";
+    record.error_message = fmt::format("the process of rank {} did not answer", rank);
+  } else if (fate.where->waiting) {
+    record.waiting = waiting_in(*fate.where->waiting);
+    record.waiting->waiting_for = ranks_without(fates, fate.where->waiting->seq);
+  } else {
+    record.error_kind = "still_computing";
+    record.error_message = fmt::format("rank {} was in no collective", rank);
+  }
+  return record;
+}
+
+RankRun record_of(const std::vector<RankFate>& fates, std::int64_t rank) {
+  const RankFate& fate = fates[static_cast<std::size_t>(rank)];
+  RankRun record = fate.died    ? record_of_dead(fate, rank)
+                   : fate.ended ? deserialize_rank_run(fate.ended->record)
+                                : record_of_stuck(fates, rank);
+  record.rank = rank;
+  return record;
+}
+
+bool agree(const sim::CollectiveInfo& a, const sim::CollectiveInfo& b) {
+  return a.kind == b.kind && a.op == b.op && a.tag == b.tag && a.numel == b.numel &&
+         a.dtype == b.dtype && a.root == b.root;
+}
+
+/// The first two ranks that failed in the same collective with different ideas of it.
+std::optional<MismatchInfo> mismatch_of(const std::vector<RankFate>& fates, const Run& run) {
+  const sim::CollectiveInfo* first = nullptr;
+  std::int64_t first_rank = -1;
+  for (std::size_t rank = 0; rank < fates.size(); ++rank) {
+    if (run.ranks[rank].error_kind != "desync" || !fates[rank].ended->failed_in) {
+      continue;
+    }
+    const sim::CollectiveInfo& info = *fates[rank].ended->failed_in;
+    if (first == nullptr) {
+      first = &info;
+      first_rank = static_cast<std::int64_t>(rank);
+    } else if (first->seq == info.seq && !agree(*first, info)) {
+      return MismatchInfo{info.seq, first_rank, static_cast<std::int64_t>(rank), to_string(*first),
+                          to_string(info)};
+    }
+  }
+  return std::nullopt;
+}
+
+ProcessCaseOptions case_options(const ProcessExecutorOptions& options) {
+  ProcessCaseOptions result;
+  result.watch.hang_after = std::chrono::duration_cast<std::chrono::nanoseconds>(
+      std::chrono::duration<double>(options.hang_after_seconds));
+  return result;
+}
+
+}  // namespace
+
+ProcessExecutor::ProcessExecutor(const ProcessExecutorOptions& options)
+    : options_(options), pool_(options.binary) {
+  // The upper limit keeps ten times as many nanoseconds within 64 bits.
+  LOCKSTEP_USAGE(options.hang_after_seconds > 0 && options.hang_after_seconds <= 1e6,
+                 "hang_after_seconds is {}; it must be above 0 and at most a million",
+                 options.hang_after_seconds);
+}
+
+Run ProcessExecutor::execute(const Program& program) {
+  const std::int64_t world_size = program.value.world.ranks;
+  ProcessCaseOptions options = case_options(options_);
+  // Workers that are just starting share the machine's cores.
+  options.connect_within += std::chrono::seconds(world_size);
+  pool_.prepare(world_size);
+  const std::vector<RankFate> fates =
+      ProcessCase(pool_, world_size, options).run(print_case(program.value));
+  Run run;
+  for (std::int64_t rank = 0; rank < world_size; ++rank) {
+    run.ranks.push_back(record_of(fates, rank));
+  }
+  run.parameter_names = parameter_names(program.value.model);
+  run.mismatch = mismatch_of(fates, run);
+  return run;
+}
+
+std::unique_ptr<Executor> make_process_executor(const ProcessExecutorOptions& options) {
+  return std::make_unique<ProcessExecutor>(options);
+}
+
+}  // namespace lockstep::harness
