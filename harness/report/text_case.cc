@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+// One case in full, for people.
+#include "harness/report/text_case.h"
+
+#include <fmt/format.h>
+
+#include "harness/report/printable.h"
+#include "harness/report/report.h"
+#include "harness/report/text_style.h"
+
+namespace lockstep::harness {
+
+namespace {
+
+/// "step 2, backward"; "construction" for what comes before the first step.
+std::string moment(std::int64_t step, const std::string& phase) {
+  if (step < 0) return phase.empty() ? "before the first step" : phase;
+  return phase.empty() ? fmt::format("step {}", step) : fmt::format("step {}, {}", step, phase);
+}
+
+std::string waiting_text(const WaitingIn& waiting) {
+  std::string where = waiting.site;
+  if (waiting.bucket >= 0) where += fmt::format(" {}", waiting.bucket);
+  if (waiting.step >= 0) where += fmt::format(", step {}", waiting.step);
+  std::string out = fmt::format("waits in {} (seq {}; {})", waiting.collective, waiting.seq, where);
+  if (waiting.numel > 0) out += fmt::format(", {} x {}", waiting.numel, waiting.dtype);
+  if (!waiting.waiting_for.empty()) out += fmt::format(", for {}", rank_list(waiting.waiting_for));
+  return out;
+}
+
+std::string standing(const RankState& state) {
+  const std::string at = moment(state.at_step, state.at_phase);
+  switch (state.ending) {
+    case Ending::kFinished:
+      return "finished";
+    case Ending::kLeft:
+      return fmt::format("left the training loop ({})", at);
+    case Ending::kFailed:
+      return fmt::format("failed ({}) with {}: {}", at, state.error_kind, state.error_message);
+    case Ending::kWaiting:
+      return state.waiting ? waiting_text(*state.waiting) : fmt::format("stands still ({})", at);
+    case Ending::kCrashed:
+      return fmt::format("was ended by {} ({})", signal_name(state.signal), at);
+  }
+  return "unknown";
+}
+
+/// Parameters that share bucket and reason share a line.
+std::string never_ready_text(const std::vector<NeverReady>& entries, const std::string& indent) {
+  std::string out;
+  for (std::size_t i = 0; i < entries.size();) {
+    std::string names;
+    const NeverReady& first = entries[i];
+    for (; i < entries.size() && entries[i].bucket == first.bucket && entries[i].why == first.why;
+         ++i) {
+      names += (names.empty() ? "" : ", ") + entries[i].parameter;
+    }
+    out += fmt::format("{}never ready: {}", indent, indented(names, indent));
+    if (first.bucket >= 0) out += fmt::format(" (bucket {})", first.bucket);
+    if (!first.why.empty()) out += fmt::format(": {}", indented(first.why, indent));
+    out += '\n';
+  }
+  return out;
+}
+
+std::string ranks_text(const std::vector<RankState>& ranks) {
+  std::string out = "  how the ranks stand:\n";
+  for (const RankState& state : ranks) {
+    out += fmt::format("    rank {}: {}\n", state.rank, indented(standing(state), "      "));
+    out += never_ready_text(state.never_ready, "      ");
+  }
+  return out;
+}
+
+std::string divergence_text(const Divergence& d) {
+  const char* kPlace = d.step < 0 ? "after construction" : "in step";
+  std::string out =
+      fmt::format("  first divergence: {}{}, {} of {} on {}, seen by the oracle '{}'\n", kPlace,
+                  d.step < 0 ? "" : fmt::format(" {}", d.step), d.phase, d.tensor,
+                  rank_list(d.ranks), d.oracle);
+  if (d.element >= 0) {
+    out += fmt::format("    element {}: expected {}, got {}\n", d.element, d.expected, d.actual);
+    out += fmt::format("    bits       expected {}, got {}", d.expected_bits, d.actual_bits);
+    out += d.ulp >= 0 ? fmt::format(", {} ULP apart\n", d.ulp) : "\n";
+  } else {
+    out += fmt::format("    expected {}, got {}\n", d.expected, d.actual);
+  }
+  if (d.num_elements_differ > 0) {
+    out += fmt::format("    elements of the tensor that differ: {}\n", d.num_elements_differ);
+  }
+  for (const CauseHypothesis& cause : d.causes) {
+    out += fmt::format("    fits {}: {}: {}\n", cause.exact ? "every bit" : "up to rounding",
+                       cause.name, indented(cause.description, "      "));
+  }
+  if (d.causes.empty()) out += "    no known cause fits the numbers\n";
+  return out;
+}
+
+std::string outcome_line(const CaseResult& result) {
+  const Outcome& outcome = result.outcome;
+  std::string out =
+      fmt::format("  outcome: {} (backend {}", to_string(outcome.kind), result.backend);
+  for (std::size_t i = 0; i < outcome.oracles.size(); ++i) {
+    out += (i == 0 ? "; oracles " : ", ") + outcome.oracles[i];
+  }
+  out += ")\n";
+  if (!outcome.reason.empty()) out += fmt::format("    {}\n", indented(outcome.reason, "    "));
+  if (outcome.worst) {
+    const Distance& worst = *outcome.worst;
+    out +=
+        fmt::format("    distance from the serial reference: {:.6g}, derived bound {:.6g} ({}{})\n",
+                    worst.observed, worst.bound, moment(worst.step, ""),
+                    worst.tensor.empty() ? "" : ", " + worst.tensor);
+  }
+  return out;
+}
+
+std::string evidence_text(const Outcome& outcome) {
+  std::string out;
+  if (outcome.divergence) out += divergence_text(*outcome.divergence);
+  if (!outcome.ranks.empty()) {
+    out += ranks_text(outcome.ranks);
+  } else if (!outcome.wait_for_text.empty()) {
+    out += fmt::format("  {}\n", indented(outcome.wait_for_text, "  "));
+  }
+  if (outcome.mismatch) {
+    const MismatchInfo& m = *outcome.mismatch;
+    out += fmt::format(
+        "  mismatch in collective seq {}:\n    rank {} issued {}\n    rank {} issued {}\n", m.seq,
+        m.first_rank, indented(m.first, "      "), m.second_rank, indented(m.second, "      "));
+  }
+  if (outcome.cure) {
+    out += fmt::format("  cure, tried on the same schedule: {}\n    {}\n", outcome.cure->name,
+                       indented(outcome.cure->description, "    "));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string case_label(const std::string& file, const std::string& name) {
+  return printable(name.empty() ? file : fmt::format("{} [{}]", file, name));
+}
+
+std::string replay_command(const CaseResult& result, const std::string& replay_options) {
+  std::string out = "lockstep replay " + shell_word(result.file);
+  if (!result.name.empty()) out += " --case " + shell_word(result.name);
+  return out + replay_options;
+}
+
+std::string describe_case(const CaseResult& result, const CaseTextOptions& options) {
+  const std::string head = verdict_mark(verdict_of(result), options.colour) +
+                           emphasised(case_label(result.file, result.name), options.colour) + '\n';
+  std::string body;
+  if (!result.title.empty()) body += fmt::format("  {}\n", indented(result.title, "  "));
+  if (!result.internal_error.empty()) {
+    body +=
+        fmt::format("  a defect of Lockstep itself: {}\n", indented(result.internal_error, "    "));
+  }
+  if (result.skipped) {
+    body += fmt::format("  not run: the case asks for another backend than {}\n", result.backend);
+    return head + printable(body);
+  }
+  if (result.internal_error.empty()) body += outcome_line(result);
+  for (const std::string& complaint : result.complaints) {
+    body += fmt::format("  not as expected: {}\n", indented(complaint, "    "));
+  }
+  if (result.equals_simulator.has_value()) {
+    body += fmt::format("  final parameters, bit for bit: {} the simulator's\n",
+                        *result.equals_simulator ? "equal to" : "DIFFERENT from");
+  }
+  body += describe_steps(result.steps, options.every_step);
+  if (result.internal_error.empty()) {
+    body += evidence_text(result.outcome);
+    body += fmt::format("  rank 0 issued {} bucket all-reduces and rebuilt its buckets {} times",
+                        result.bucket_all_reduces, result.rebuilds);
+    if (result.trace_hash != 0) body += fmt::format("; trace {:016x}", result.trace_hash);
+    body += '\n';
+  }
+  body += fmt::format("  again: {}\n", replay_command(result, options.replay_options));
+  return head + printable(body);
+}
+
+}  // namespace lockstep::harness

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which cases of the loaded files run, and with what changed.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <regex>
+#include <set>
+#include <utility>
+
+#include "core/check.h"
+#include "harness/report/text_case.h"
+#include "harness/scenario.h"
+#include "harness/suite.h"
+
+namespace lockstep::harness {
+
+namespace {
+
+constexpr const char* kSyncKinds[] = {"ddp", "per_parameter", "flat", "none"};
+
+/// "ranks=2,seed=3" with another seed; unchanged if there is no seed in it.
+std::string with_seed(const std::string& name, std::uint64_t seed) {
+  static const std::regex kSeed(R"((^|,)seed=[^,]*)");
+  return std::regex_replace(name, kSeed, fmt::format("$1seed={}", seed));
+}
+
+void replace_seed(std::vector<NamedCase>& cases, std::uint64_t seed) {
+  std::set<std::pair<std::string, std::string>> seen;
+  std::vector<NamedCase> kept;
+  for (NamedCase& named : cases) {
+    const std::string old_name = named.name;
+    named.value.seed = seed;
+    named.name = with_seed(named.name, seed);
+    if (named.name == old_name || seen.insert({named.file, named.name}).second) {
+      kept.push_back(std::move(named));
+    }
+  }
+  cases = std::move(kept);
+}
+
+void replace_sync(std::vector<NamedCase>& cases, const std::string& sync) {
+  const bool known =
+      std::find(std::begin(kSyncKinds), std::end(kSyncKinds), sync) != std::end(kSyncKinds);
+  LOCKSTEP_USAGE(known, "unknown sync '{}'; known are ddp, per_parameter, flat and none", sync);
+  for (NamedCase& named : cases) {
+    named.value.ddp.sync = sync;
+    const std::vector<CaseFinding> findings = check_case(named.value);
+    LOCKSTEP_USAGE(findings.empty(), "{} cannot run with sync = \"{}\": {}",
+                   case_label(named.file, named.name), sync, findings.front().message);
+  }
+}
+
+}  // namespace
+
+std::vector<NamedCase> select_cases(std::vector<NamedCase> cases, const Selection& selection) {
+  LOCKSTEP_USAGE(
+      selection.num_shards >= 1 && selection.shard >= 1 && selection.shard <= selection.num_shards,
+      "shard {}/{} does not exist; the first of n is 1/n, the last n/n", selection.shard,
+      selection.num_shards);
+  if (!selection.sync.empty()) replace_sync(cases, selection.sync);
+  if (selection.seed) replace_seed(cases, *selection.seed);
+  if (!selection.filter.empty()) {
+    std::regex filter;
+    try {
+      filter = std::regex(selection.filter);
+    } catch (const std::regex_error& error) {
+      throw UsageError(fmt::format("--filter '{}' is no regular expression: {}", selection.filter,
+                                   error.what()));
+    }
+    const auto unwanted = [&](const NamedCase& named) {
+      return !std::regex_search(case_label(named.file, named.name), filter);
+    };
+    cases.erase(std::remove_if(cases.begin(), cases.end(), unwanted), cases.end());
+  }
+  std::vector<NamedCase> kept;
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    const auto shard = static_cast<std::int64_t>(i) % selection.num_shards + 1;
+    if (shard == selection.shard) kept.push_back(std::move(cases[i]));
+  }
+  return kept;
+}
+
+}  // namespace lockstep::harness

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+// A child process that judges cases, seen from its parent; and the child's own loop.
+#include "harness/suite_worker.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+
+#include "core/check.h"
+#include "harness/report/case_json.h"
+#include "harness/report/printable.h"
+#include "harness/suite.h"
+#include "harness/wall_clock.h"
+
+namespace lockstep::harness {
+
+namespace {
+
+/// Blocks until all is sent; false if the other end is gone.
+bool send_all(int fd, const void* bytes, std::size_t num_bytes) {
+  const char* next = static_cast<const char*>(bytes);
+  while (num_bytes > 0) {
+    const ssize_t sent = send(fd, next, num_bytes, MSG_NOSIGNAL);
+    if (sent < 0 && errno == EINTR) continue;
+    if (sent <= 0) return false;
+    next += sent;
+    num_bytes -= static_cast<std::size_t>(sent);
+  }
+  return true;
+}
+
+bool receive_all(int fd, void* bytes, std::size_t num_bytes) {
+  char* next = static_cast<char*>(bytes);
+  while (num_bytes > 0) {
+    const ssize_t received = recv(fd, next, num_bytes, 0);
+    if (received < 0 && errno == EINTR) continue;
+    if (received <= 0) return false;
+    next += received;
+    num_bytes -= static_cast<std::size_t>(received);
+  }
+  return true;
+}
+
+/// The child's life; returns when the parent closes the connection.
+void serve(const SuiteWorkerContext& context, int fd) {
+  if (context.process_start) context.process_start();
+  std::int64_t index = 0;
+  while (receive_all(fd, &index, sizeof index)) {
+    const CaseResult result =
+        judge_one(context.cases->at(static_cast<std::size_t>(index)), context.judge);
+    const std::string text = case_result_to_json(result);
+    const auto num_bytes = static_cast<std::uint64_t>(text.size());
+    if (!send_all(fd, &num_bytes, sizeof num_bytes)) return;
+    if (!send_all(fd, text.data(), text.size())) return;
+  }
+}
+
+[[noreturn]] void be_child(const SuiteWorkerContext& context, int fd, pid_t parent) noexcept {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) _exit(0);  // The parent died before the line above.
+  // The parent reads its signals from a descriptor; here they have their usual effect.
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  try {
+    serve(context, fd);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "lockstep: a judging process ends: {}\n", error.what());
+    std::fflush(nullptr);
+    _exit(3);
+  }
+  std::fflush(nullptr);
+  // Without destructors and exit handlers: those of LibTorch belong to the parent.
+  _exit(0);
+}
+
+}  // namespace
+
+SuiteWorker::SuiteWorker(const SuiteWorkerContext& context, const std::vector<int>& parent_fds) {
+  std::array<int, 2> ends{};
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    throw Error(fmt::format("no socket for a judging process: {}", std::strerror(errno)));
+  }
+  const pid_t parent = getpid();
+  std::fflush(nullptr);  // Else both processes would write what is buffered.
+  pid_ = fork();
+  if (pid_ == 0) {
+    close(ends[0]);
+    for (const int fd : parent_fds) close(fd);
+    be_child(context, ends[1], parent);
+  }
+  const int error = errno;
+  close(ends[1]);
+  fd_ = ends[0];
+  if (pid_ < 0) {
+    close(fd_);
+    throw Error(fmt::format("cannot start a judging process: {}", std::strerror(error)));
+  }
+  setpgid(pid_, pid_);  // Also here, so that it holds from now on whichever process runs first.
+}
+
+SuiteWorker::~SuiteWorker() {
+  if (pid_ > 0) {
+    ask_to_end();
+    int signal = 0;
+    constexpr double kGrace_s = 2.0;
+    reap(kGrace_s, signal);
+  }
+  close(fd_);
+}
+
+bool SuiteWorker::hand_out(std::int64_t index, double deadline_s) {
+  const bool sent = send_all(fd_, &index, sizeof index);
+  // A child that did not live to see its first case has lost it, or starting would never end.
+  if (!sent && has_answered_) return false;
+  in_flight_ = index;
+  deadline_s_ = deadline_s;
+  return true;
+}
+
+std::optional<CaseResult> SuiteWorker::receive() {
+  std::array<char, 1 << 16> chunk;
+  while (!disconnected_) {
+    const ssize_t num_bytes = recv(fd_, chunk.data(), chunk.size(), MSG_DONTWAIT);
+    if (num_bytes < 0 && errno == EINTR) continue;
+    if (num_bytes < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) break;
+    if (num_bytes <= 0) {
+      disconnected_ = true;
+      break;
+    }
+    received_.append(chunk.data(), static_cast<std::size_t>(num_bytes));
+  }
+  std::uint64_t num_bytes = 0;
+  if (received_.size() < sizeof num_bytes) return std::nullopt;
+  std::memcpy(&num_bytes, received_.data(), sizeof num_bytes);
+  if (received_.size() - sizeof num_bytes < num_bytes) return std::nullopt;
+  const std::string text = received_.substr(sizeof num_bytes, num_bytes);
+  received_.erase(0, sizeof num_bytes + num_bytes);
+  in_flight_.reset();
+  has_answered_ = true;
+  return case_result_from_json(text);
+}
+
+bool SuiteWorker::dead() const {
+  siginfo_t info{};
+  const int rc = waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT);
+  return rc == 0 && info.si_pid == pid_;
+}
+
+void SuiteWorker::ask_to_end() { kill(-pid_, SIGTERM); }
+
+std::string SuiteWorker::reap(double grace_s, int& signal) {
+  const double end_s = wall_seconds() + grace_s;
+  constexpr int kPause_ms = 2;
+  while (!dead() && wall_seconds() < end_s) poll(nullptr, 0, kPause_ms);
+  // While the child is a zombie its number names no other group.
+  kill(-pid_, SIGKILL);
+  int status = 0;
+  while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+  }
+  pid_ = -1;
+  signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+  return signal != 0 ? signal_name(signal) : fmt::format("exit status {}", WEXITSTATUS(status));
+}
+
+}  // namespace lockstep::harness
