@@ -185,10 +185,6 @@ constexpr FaultRule kFaultRules[] = {
 
 void check_fault(const Case& value, const FaultSpec& fault, const std::string& path,
                  const KnownNames& names, std::vector<CaseFinding>& findings) {
-  if (fault.kind.empty()) {
-    findings.push_back({{path}, "this [[fault]] has no kind; expected kind = \"...\""});
-    return;
-  }
   FaultRule rule{"", FaultRule::Parameter::kNone, true};
   for (const FaultRule& known : kFaultRules) {
     if (fault.kind == known.kind) rule = known;

@@ -50,6 +50,11 @@ std::string expected(const Choices& choices, const std::string&) {
   return fmt::format("one of \"{}\"", fmt::join(names_of(choices), "\", \""));
 }
 
+template <class T, class C>
+std::string expected(const ListOf<C>&, const std::vector<T>&) {
+  return "an array";
+}
+
 /// A value with the place it was read from.
 struct Source {
   const TreeNode& node;
@@ -249,6 +254,10 @@ class KeyHomes {
     keys_.emplace_back(key, table_.empty() ? "the top of the file" : "[" + table_ + "]");
   }
   template <class T, class S, class C>
+  void needed(const char* key, T S::*member, const C& constraint, const char* doc) {
+    field(key, member, constraint, doc);
+  }
+  template <class T, class S, class C>
   void one_or_many(const char* key, const char* keys, T S::*member, const C& constraint,
                    const char* doc) {
     field(key, member, constraint, doc);
@@ -300,6 +309,16 @@ class TableReader {
     if (const TreeEntry* entry = known(key)) {
       read(Source{entry->value, path_of(key), findings_}, out_.*member, constraint);
     }
+  }
+
+  template <class T, class C>
+  void needed(const char* key, T S::*member, const C& constraint, const char* doc) {
+    if (!node_.find(key)) {
+      findings_.add(node_.where, fmt::format("{} has no '{}'; expected {} = {}", path_, key, key,
+                                             expected(constraint, out_.*member)));
+      findings_.spoil(path_of(key));
+    }
+    field(key, member, constraint, doc);
   }
 
   template <class T, class C>

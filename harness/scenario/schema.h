@@ -13,6 +13,7 @@
 // reader, the writer, the template and the list of known keys are visitors, so a key that is
 // described once is read, checked, printed and documented. A visitor has these members:
 //   field(key, member, constraint, doc)    one value
+//   needed(key, member, constraint, doc)   one value that has no default
 //   one_or_many(key, keys, member, constraint, doc)   `key = v` or `keys = [v, ...]`
 //   table(key, member, doc)                a nested table, always present in the spec
 //   tables(key, member, place, doc)        any number of tables: one table, or an array of tables
@@ -94,7 +95,8 @@ void describe(V& v, Of<ModelSpec>) {
           "mlp: widths and activation; graph: blocks and forward");
   v.field("widths", &ModelSpec::widths, ListOf<IntRange>{{1, 65'536}, 2, 1'000},
           "mlp: input, hidden ..., output; blocks are layer0, act0, layer1, ...");
-  v.field("activation", &ModelSpec::activation, Choices{{"relu", "tanh", "identity"}}, "mlp");
+  v.field("activation", &ModelSpec::activation, Choices{{"relu", "tanh", "identity"}},
+          "mlp: between the layers");
   v.field("bias", &ModelSpec::bias, Any{}, "mlp: linear layers have a bias");
   v.field("dtype", &ModelSpec::dtype, Choices{{"float32", "float64"}}, "of every parameter");
   v.field("frozen", &ModelSpec::frozen, kNames, "parameters or blocks that are not trained");
@@ -108,14 +110,14 @@ void describe(V& v, Of<ModelSpec>) {
 template <class V>
 void describe(V& v, Of<DataSpec>) {
   v.field("kind", &DataSpec::kind, Choices{{"regression", "classification"}}, "kind of targets");
-  v.field("samples", &DataSpec::samples, IntRange{1, 10'000'000}, "size of the data set");
+  v.field("samples", &DataSpec::samples, IntRange{1, 1 << 20}, "size of the data set");
   v.field("exact", &DataSpec::exact, Any{},
           "dyadic values: nothing is ever rounded, so the serial oracle must be equal too");
   v.field("shuffle", &DataSpec::shuffle, Any{}, "a new order in every epoch, seeded");
   v.field("drop_last", &DataSpec::drop_last, Any{}, "sampler: drop the rest instead of padding");
-  v.field("sequence_tokens", &DataSpec::sequence_tokens, IntRange{1, 65'536},
+  v.field("sequence_tokens", &DataSpec::sequence_tokens, IntRange{1, 4'096},
           "length of the inputs of an embedding");
-  v.field("image_pixels", &DataSpec::image_pixels, IntRange{1, 4'096},
+  v.field("image_pixels", &DataSpec::image_pixels, IntRange{1, 1'024},
           "side of the inputs of a conv2d");
 }
 
@@ -127,7 +129,7 @@ void describe(V& v, Of<OptimizerSpec>) {
   v.field("momentum", &OptimizerSpec::momentum, kNotNegative, "sgd, rmsprop");
   v.field("dampening", &OptimizerSpec::dampening, kReal, "sgd");
   v.field("nesterov", &OptimizerSpec::nesterov, Any{}, "sgd with momentum");
-  v.field("weight_decay", &OptimizerSpec::weight_decay, kNotNegative, "all");
+  v.field("weight_decay", &OptimizerSpec::weight_decay, kNotNegative, "any optimizer");
   v.field("betas", &OptimizerSpec::betas, ListOf<RealRange>{{0.0, 0.999'999'999}, 2, 2},
           "adam, adamw");
   v.field("eps", &OptimizerSpec::eps, kNotNegative, "all but sgd");
@@ -148,7 +150,7 @@ void describe(V& v, Of<TrainSpec>) {
   v.field("no_sync_covers", &TrainSpec::no_sync_covers, Choices{{"both", "forward", "backward"}},
           "what of the other micro-batches is inside no_sync");
   v.field("loss", &TrainSpec::loss, Choices{{"mse", "cross_entropy", "dot"}},
-          "dot is linear in the output; cross_entropy needs data.kind = \"classification\"");
+          "dot is linear; cross_entropy is for data.kind = \"classification\"");
   v.field("reduction", &TrainSpec::reduction, Choices{{"mean", "sum"}}, "over the local batch");
   v.field("scale_loss_by_world_size", &TrainSpec::scale_loss_by_world_size, Any{},
           "cancels the division by the number of ranks");
@@ -229,7 +231,7 @@ void describe(V& v, Of<FaultSpec>) {
 
 template <class V>
 void describe(V& v, Of<ExpectWaiting>) {
-  v.field("rank", &ExpectWaiting::rank, kRank, "who waits");
+  v.needed("rank", &ExpectWaiting::rank, kRank, "who waits");
   v.field("collective", &ExpectWaiting::collective,
           Choices{{"all_reduce", "broadcast", "all_gather", "barrier"}}, "in what");
   v.field("site", &ExpectWaiting::site,
@@ -242,8 +244,8 @@ void describe(V& v, Of<ExpectWaiting>) {
 
 template <class V>
 void describe(V& v, Of<ExpectNeverReady>) {
-  v.field("rank", &ExpectNeverReady::rank, kRank, "where");
-  v.field("parameters", &ExpectNeverReady::parameters, ListOf<Text>{{}, 1, 10'000, true}, "which");
+  v.needed("rank", &ExpectNeverReady::rank, kRank, "where");
+  v.needed("parameters", &ExpectNeverReady::parameters, ListOf<Text>{{}, 1, 10'000, true}, "which");
 }
 
 template <class V>

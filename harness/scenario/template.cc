@@ -34,6 +34,14 @@ std::string allowed(const Choices& choices) {
   return text;
 }
 
+/// The comment behind the line where there is room, before it otherwise.
+std::string commented(std::string line, const std::string& comment) {
+  const std::size_t column = std::max(line.size() + 1, kCommentColumn);
+  if (column + 2 + comment.size() > kColumns) return fmt::format("# {}\n{}\n", comment, line);
+  line.resize(column, ' ');
+  return fmt::format("{}# {}\n", line, comment);
+}
+
 /// One line per key: those that differ from the defaults enabled, the rest behind a '#'.
 template <class S>
 class TemplateWriter {
@@ -49,10 +57,9 @@ class TemplateWriter {
     const std::string text = value_text(value_.*member);
     if (text.empty()) return;
     const bool enabled = std::find(enabled_.begin(), enabled_.end(), key) != enabled_.end();
-    std::string line = fmt::format("{}{}{} = {}", enabled ? "" : "#", prefix_, key, text);
-    line.resize(std::max(line.size() + 1, kCommentColumn), ' ');
+    const std::string line = fmt::format("{}{}{} = {}", enabled ? "" : "#", prefix_, key, text);
     const std::string range = allowed(constraint);
-    out_ += fmt::format("{}# {}{}{}\n", line, range, range.empty() ? "" : ": ", doc);
+    out_ += commented(line, fmt::format("{}{}", doc, range.empty() ? "" : " (" + range + ")"));
   }
 
   // A model of blocks has an example of its own.

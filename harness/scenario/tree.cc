@@ -10,6 +10,8 @@
 #include <tuple>
 #include <utility>
 
+#include "harness/scenario/text.h"
+
 namespace lockstep::harness {
 
 namespace {
@@ -71,6 +73,23 @@ std::int64_t index_of(const std::string& text, std::size_t limit) {
   return whole && index < limit ? static_cast<std::int64_t>(index) : -1;
 }
 
+/// Not empty, and nothing that would break a line.
+bool is_plain(const std::string& text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return static_cast<unsigned char>(c) >= 0x20 && c != 0x7f;
+  });
+}
+
+/// In quotes, and cut where it is too long for a message.
+std::string shortened(const std::string& text) {
+  constexpr std::size_t kMaxBytes = 60;
+  if (text.size() <= kMaxBytes) return quoted(text);
+  std::size_t end = kMaxBytes;
+  // Never within a UTF-8 sequence: its further bytes are 10xxxxxx.
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return quoted(text.substr(0, end)) + "...";
+}
+
 }  // namespace
 
 const TreeEntry* TreeNode::find(std::string_view key) const {
@@ -120,7 +139,7 @@ std::string compact_text(const TreeNode& node) {
     case TreeNode::Kind::kFloat:
       return real_text(node.real);
     case TreeNode::Kind::kString:
-      return node.text;
+      return is_plain(node.text) ? node.text : quoted(node.text);
     case TreeNode::Kind::kArray:
       for (const TreeNode& item : node.items)
         text += (text.empty() ? "" : ",") + compact_text(item);
@@ -143,7 +162,7 @@ std::string describe_value(const TreeNode& node) {
     case TreeNode::Kind::kDate:
       return kind_name(node.kind);
     case TreeNode::Kind::kString:
-      return fmt::format("the string \"{}\"", node.text);
+      return "the string " + shortened(node.text);
     case TreeNode::Kind::kBoolean:
       return "the boolean " + compact_text(node);
     default:

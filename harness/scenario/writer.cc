@@ -56,6 +56,11 @@ class TableWriter {
     add(key, value_text(value), items_of(value, constraint));
   }
 
+  template <class T, class C>
+  void needed(const char* key, T S::*member, const C& constraint, const char*) {
+    add(key, value_text(value_.*member), items_of(value_.*member, constraint));
+  }
+
   void field(const char* key, std::vector<std::vector<std::string>> S::*member, const Stages&,
              const char*) {
     if (!(value_.*member == defaults_.*member)) {

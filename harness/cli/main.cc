@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// The `lockstep` command: picks a subcommand and turns errors into exit statuses.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "harness/cli/commands.h"
+#include "harness/scenario.h"
+#include "harness/scenario/nearest_name.h"
+
+namespace lockstep::harness::cli {
+
+namespace {
+
+constexpr const char* kExample =
+    "Example: lockstep new my_case && lockstep run my_case.toml && lockstep replay my_case.toml\n"
+    "Exit status: 0 every case as expected; 1 some case not; 2 wrong usage or an invalid "
+    "scenario;\n"
+    "3 a defect of Lockstep itself.";
+
+/// What is wrong with the first argument, if it looks like a subcommand and is none.
+std::string subcommand_error(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return {};
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(command->get_name());
+    if (names.back() == argv[1]) return {};
+  }
+  return fmt::format("unknown command '{}'; expected one of {}{}", argv[1], fmt::join(names, ", "),
+                     did_you_mean(argv[1], names));
+}
+
+int run(CLI::App& app, int argc, char** argv, const int& exit_status) {
+  try {
+    app.parse(argc, argv);
+    return exit_status;
+  } catch (const CLI::ParseError& error) {
+    // --help and --version come this way, with status 0.
+    if (error.get_exit_code() == 0) return app.exit(error);
+    const std::string unknown = subcommand_error(app, argc, argv);
+    fmt::print(stderr, "lockstep: {}\nRun `lockstep --help` for how to use it.\n",
+               unknown.empty() ? error.what() : unknown);
+    return kWrongUsage;
+  } catch (const ScenarioError& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return kWrongUsage;
+  } catch (const UsageError& error) {
+    fmt::print(stderr, "lockstep: {}\n", error.what());
+    return kWrongUsage;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "lockstep: internal error, please report it: {}\n", error.what());
+    return kDefect;
+  }
+}
+
+int main_function(int argc, char** argv) {
+  CLI::App app(
+      "Runs scripted trainings under a data-parallel implementation and under one process, and "
+      "compares them after every step.",
+      "lockstep");
+  app.footer(kExample);
+  app.require_subcommand(1);
+  int exit_status = kAllAsExpected;
+  add_check_command(app, exit_status);
+  add_list_command(app, exit_status);
+  add_new_command(app, exit_status);
+  add_run_command(app, exit_status);
+  add_replay_command(app, exit_status);
+#ifdef LOCKSTEP_WITH_GLOO
+  add_worker_command(app);
+#endif
+  if (argc < 2) {
+    fmt::print(stderr, "{}", app.help());
+    return kWrongUsage;
+  }
+  return run(app, argc, argv, exit_status);
+}
+
+}  // namespace
+
+}  // namespace lockstep::harness::cli
+
+int main(int argc, char** argv) { return lockstep::harness::cli::main_function(argc, argv); }
