@@ -33,6 +33,9 @@ using std::chrono::milliseconds;
 constexpr std::uint64_t kArrivalSlotPrefix = std::uint64_t{0x6c} << 56;
 constexpr std::uint64_t kProbeSlot = std::uint64_t{0x6d} << 56;
 
+// Part of the reason of pairs that were closed since some wait on their context timed out.
+constexpr char kClosedByTimeout[] = "Application timeout";
+
 /// What a rank tells its peers on entering a collective. Zero until it has arrived; the stamp is
 /// the last field, so that it is only there once all of the record is.
 struct Arrival {
@@ -355,7 +358,7 @@ std::vector<std::pair<std::int64_t, std::string>> GlooGroup::Impl::find_lost() {
     try {
       probe->recv(peer, kProbeSlot, 0, sizeof(nothing));
     } catch (const std::exception& error) {
-      if (!contains(error.what(), "Application timeout")) {
+      if (!contains(error.what(), kClosedByTimeout)) {
         lost.emplace_back(peer, error.what());
       }
     }
@@ -377,7 +380,10 @@ void GlooGroup::Impl::fail(const CollectiveDescription& what, const std::string&
     throw TimedOut(
         fmt::format("{}: timed out after {} ms: {}", where(what), options.timeout.count(), absent));
   }
-  throw CommError(fmt::format("{}: given up ({}); {}", where(what), reason, absent));
+  // Every pair closed for a wait that is none of this collective's: that was abort().
+  const bool aborted = contains(reason, kClosedByTimeout);
+  throw CommError(fmt::format("{}: given up ({}); {}", where(what),
+                              aborted ? "the communicator is being destroyed" : reason, absent));
 }
 
 GlooGroup::GlooGroup(const GlooOptions& options) : impl_(std::make_unique<Impl>(options)) {
