@@ -261,9 +261,10 @@ std::unique_ptr<Work> GlooCommunicator::all_gather(at::Tensor output, at::Tensor
                                                    CollectiveTag tag) {
   check_dense(output, "all_gather into");
   check_dense(input, "all_gather");
-  LOCKSTEP_USAGE(output.scalar_type() == input.scalar_type() && output.dim() == input.dim() + 1 &&
-                     output.size(0) == world_size() && output.sizes().slice(1) == input.sizes(),
-                 "all_gather of {} {} into {} {}; {} rows of the input's sizes are needed",
+  LOCKSTEP_USAGE(output.scalar_type() == input.scalar_type() && output.dim() >= 1 &&
+                     output.size(0) == world_size() &&
+                     output.numel() == world_size() * input.numel(),
+                 "all_gather of {} {} into {} {}; {} rows of the input's elements are needed",
                  c10::toString(input.scalar_type()), c10::str(input.sizes()),
                  c10::toString(output.scalar_type()), c10::str(output.sizes()), world_size());
   auto what = describe_launch(CollectiveKind::kAllGather, input, tag);
