@@ -83,7 +83,7 @@ class SuiteRun {
         options_(options),
         events_(events),
         num_cases_(static_cast<std::int64_t>(cases.size())),
-        context_{&cases, judge, options.process_start} {
+        context_{&cases, judge, options.process_start, options.process_end} {
     summary_.num_cases = num_cases_;
     summary_.jobs = std::max<std::int64_t>(1, std::min(options.jobs, num_cases_));
     summary_.cores = std::min(summary_.jobs, available_cores());
@@ -107,6 +107,7 @@ class SuiteRun {
     for (std::int64_t i = 0; i < num_cases_ && !stopped_; ++i) {
       take_result(i, judge_one(case_at(i), context_.judge));
     }
+    if (options_.process_end) options_.process_end();
   }
 
   void run_in_children() {

@@ -42,8 +42,9 @@ struct SuiteOptions {
   bool in_process = false;
   bool fail_fast = false;         ///< stops after the first case, in order, that is not as expected
   double case_timeout_s = 120.0;  ///< real time that one case may take
-  /// Called once in every process that judges, before its first case; may be empty.
-  std::function<void()> process_start;
+  /// Called once in every process that judges, before its first case and after its last, unless it
+  /// is killed; may be empty.
+  std::function<void()> process_start, process_end;
 };
 
 struct SuiteEvents {

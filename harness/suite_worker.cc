@@ -51,9 +51,8 @@ bool receive_all(int fd, void* bytes, std::size_t num_bytes) {
   return true;
 }
 
-/// The child's life; returns when the parent closes the connection.
+/// The child's work; returns when the parent closes the connection.
 void serve(const SuiteWorkerContext& context, int fd) {
-  if (context.process_start) context.process_start();
   std::int64_t index = 0;
   while (receive_all(fd, &index, sizeof index)) {
     const CaseResult result =
@@ -74,7 +73,9 @@ void serve(const SuiteWorkerContext& context, int fd) {
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   try {
+    if (context.process_start) context.process_start();
     serve(context, fd);
+    if (context.process_end) context.process_end();
   } catch (const std::exception& error) {
     fmt::print(stderr, "lockstep: a judging process ends: {}\n", error.what());
     std::fflush(nullptr);
@@ -158,7 +159,13 @@ bool SuiteWorker::dead() const {
   return rc == 0 && info.si_pid == pid_;
 }
 
-void SuiteWorker::ask_to_end() { kill(-pid_, SIGTERM); }
+void SuiteWorker::ask_to_end() {
+  if (in_flight_) {
+    kill(-pid_, SIGTERM);
+  } else {
+    shutdown(fd_, SHUT_RDWR);
+  }
+}
 
 std::string SuiteWorker::reap(double grace_s, int& signal) {
   const double end_s = wall_seconds() + grace_s;

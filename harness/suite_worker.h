@@ -20,6 +20,7 @@ struct SuiteWorkerContext {
   const std::vector<NamedCase>* cases = nullptr;
   std::function<CaseResult(const NamedCase&)> judge;
   std::function<void()> process_start;  ///< may be empty
+  std::function<void()> process_end;    ///< may be empty
 };
 
 /// The child leads a process group of its own, so that whatever it starts ends with it, and gets
@@ -32,7 +33,7 @@ class SuiteWorker {
   /// Forks. `parent_fds` are closed in the child: connections of other workers, and the like.
   /// Errors: Error if there is no process to be had.
   SuiteWorker(const SuiteWorkerContext& context, const std::vector<int>& parent_fds);
-  /// Ends the child and what it started, if that has not happened.
+  /// Ends the child and what it started, if that has not happened: `ask_to_end`, then `reap`.
   ~SuiteWorker();
   SuiteWorker(const SuiteWorker&) = delete;
   SuiteWorker& operator=(const SuiteWorker&) = delete;
@@ -56,7 +57,8 @@ class SuiteWorker {
   /// True if the child has ended; it stays a zombie until `reap`.
   bool dead() const;
 
-  /// Asks the child's group to end; `reap` waits for that.
+  /// Asks the child to end: an idle one by closing the connection, so that it can tidy up, a busy
+  /// one and all that it has started by SIGTERM. `reap` waits for that.
   void ask_to_end();
   /// Waits up to `grace_s` for the child, then kills its group. "SIGSEGV (signal 11)" or "exit
   /// status 3"; `signal` is set to the former's number, or 0.

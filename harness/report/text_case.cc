@@ -38,8 +38,11 @@ std::string standing(const RankState& state) {
     case Ending::kFailed:
       return fmt::format("failed ({}) with {}: {}", at, state.error_kind, state.error_message);
     case Ending::kWaiting:
-      return state.waiting ? waiting_text(*state.waiting) : fmt::format("stands still ({})", at);
+      if (state.waiting) return waiting_text(*state.waiting);
+      return fmt::format("stands still outside any collective ({}): {}", at, state.error_kind);
     case Ending::kCrashed:
+      if (state.signal == 0)
+        return fmt::format("ended by itself ({}): {}", at, state.error_message);
       return fmt::format("was ended by {} ({})", signal_name(state.signal), at);
   }
   return "unknown";

@@ -154,10 +154,6 @@ bool same(double a, double b) {
   if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && std::isnan(b);
   return a == b && std::signbit(a) == std::signbit(b);
 }
-bool same(const std::string& a, const std::string& b) { return a == b; }
-bool same(std::int64_t a, std::int64_t b) { return a == b; }
-bool same(std::uint64_t a, std::uint64_t b) { return a == b; }
-bool same(bool a, bool b) { return a == b; }
 bool same(const CauseHypothesis& a, const CauseHypothesis& b);
 bool same(const RankState& a, const RankState& b);
 bool same(const Divergence& a, const Divergence& b);

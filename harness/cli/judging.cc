@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// What commands that judge cases share: backends, and judging in whatever process asks for it.
+#include "harness/cli/judging.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include "core/check.h"
+#include "harness/executor.h"
+#include "harness/judge/judge.h"
+#include "harness/scenario/nearest_name.h"
+#ifdef LOCKSTEP_WITH_GLOO
+#include "harness/execute/process_executor.h"
+#endif
+
+namespace lockstep::harness::cli {
+
+namespace {
+
+#ifdef LOCKSTEP_WITH_GLOO
+constexpr bool kWithGloo = true;
+#else
+constexpr bool kWithGloo = false;
+#endif
+
+/// For backends other than the simulator.
+std::unique_ptr<Executor> make_real_executor([[maybe_unused]] const JudgingOptions& options) {
+#ifdef LOCKSTEP_WITH_GLOO
+  ProcessExecutorOptions executor_options;
+  if (options.hang_after_s) executor_options.hang_after_seconds = *options.hang_after_s;
+  return make_process_executor(executor_options);
+#else
+  throw InvariantError("no real transport was built");
+#endif
+}
+
+}  // namespace
+
+struct CaseJudge::Executors {
+  std::unique_ptr<Executor> simulator, real;
+};
+
+void check_judging_options(const JudgingOptions& options) {
+  const bool known =
+      options.backend == "sim" || options.backend == "gloo" || options.backend == "nccl";
+  LOCKSTEP_USAGE(known, "unknown backend '{}'; expected sim, gloo or nccl{}", options.backend,
+                 did_you_mean(options.backend, {"sim", "gloo", "nccl"}));
+  const bool built = options.backend == "sim" || (options.backend == "gloo" && kWithGloo);
+  LOCKSTEP_USAGE(built, "backend '{}' was not built; --backend sim needs nothing but LibTorch",
+                 options.backend);
+  if (!options.hang_after_s) return;
+  LOCKSTEP_USAGE(options.backend != "sim",
+                 "--hang-after is of no use with --backend sim: the simulator knows at once when "
+                 "nobody can go on");
+  LOCKSTEP_USAGE(*options.hang_after_s > 0, "--hang-after must be more than 0 s, not {}",
+                 *options.hang_after_s);
+}
+
+std::string replay_options(const JudgingOptions& judging, const Selection& selection) {
+  std::string out;
+  if (judging.backend != "sim") out += " --backend " + judging.backend;
+  if (!selection.sync.empty()) out += " --sync " + selection.sync;
+  if (selection.seed) out += fmt::format(" --seed {}", *selection.seed);
+  return out;
+}
+
+void prepare_process() {
+  at::set_num_threads(1);
+  at::globalContext().setDeterministicAlgorithms(true, false);
+}
+
+CaseJudge::CaseJudge(const JudgingOptions& options) : options_(options) {}
+CaseJudge::~CaseJudge() = default;
+
+CaseResult CaseJudge::judge(const NamedCase& named) {
+  if (!executors_) {
+    executors_ = std::make_unique<Executors>();
+    executors_->simulator = make_sim_executor();
+    if (options_.backend != "sim") executors_->real = make_real_executor(options_);
+  }
+  JudgeOptions judge_options;
+  judge_options.backend = options_.backend;
+  judge_options.simulator = executors_->simulator.get();
+  judge_options.executor = executors_->real ? executors_->real.get() : executors_->simulator.get();
+  return judge_case(named, judge_options);
+}
+
+void CaseJudge::end() { executors_.reset(); }
+
+}  // namespace lockstep::harness::cli

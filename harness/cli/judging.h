@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What commands that judge cases share: backends, and judging in whatever process asks for it.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "harness/case.h"
+#include "harness/outcome.h"
+#include "harness/suite.h"
+
+namespace lockstep::harness::cli {
+
+struct JudgingOptions {
+  std::string backend = "sim";
+  std::optional<double> hang_after_s;  ///< real transports only
+};
+
+/// Errors: UsageError for a backend that is unknown or not built, and for options that do not
+/// concern it.
+void check_judging_options(const JudgingOptions& options);
+
+/// What must be said again to replay one case of a run; see SuiteInfo::replay_options.
+std::string replay_options(const JudgingOptions& judging, const Selection& selection);
+
+/// Prepares LibTorch for runs that can be repeated bit for bit: one thread, deterministic kernels.
+void prepare_process();
+
+/// Judges cases. What runs them is made at the first case, in the process that judges it.
+class CaseJudge {
+ public:
+  explicit CaseJudge(const JudgingOptions& options);
+  ~CaseJudge();
+  CaseJudge(const CaseJudge&) = delete;
+  CaseJudge& operator=(const CaseJudge&) = delete;
+
+  /// Errors: InvariantError.
+  CaseResult judge(const NamedCase& named);
+
+  /// Ends what runs the cases, worker processes among them.
+  void end();
+
+ private:
+  struct Executors;
+  const JudgingOptions options_;
+  std::unique_ptr<Executors> executors_;
+};
+
+}  // namespace lockstep::harness::cli

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// lockstep run: are all cases as expected?
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/check.h"
+#include "harness/cli/commands.h"
+#include "harness/cli/judging.h"
+#include "harness/report/json_report.h"
+#include "harness/report/junit_report.h"
+#include "harness/report/progress.h"
+#include "harness/report/result_file.h"
+#include "harness/report/text_report.h"
+#include "harness/report/text_style.h"
+#include "harness/scenario.h"
+#include "harness/suite.h"
+
+namespace lockstep::harness::cli {
+
+namespace {
+
+constexpr const char* kRunFooter =
+    "Examples:\n"
+    "  lockstep run scenarios/quickstart\n"
+    "  lockstep run scenarios --jobs 4 --json results.json --junit results.xml\n"
+    "  lockstep run scenarios/deadlock --backend gloo --filter 'ranks=2' -v\n"
+    "Exit status: 0 every case as expected; 1 some case not; 2 wrong usage or an invalid "
+    "scenario,\n"
+    "nothing was run; 3 a defect of Lockstep itself; 128 + N ended by signal N.";
+
+struct RunOptions {
+  std::vector<std::string> paths;
+  JudgingOptions judging;
+  Selection selection;
+  std::string shard;
+  std::optional<std::int64_t> jobs;
+  SuiteOptions suite;
+  std::string junit_path, json_path;
+  bool verbose = false;
+};
+
+/// "2/5" into its parts.
+/// Errors: UsageError for anything else.
+void parse_shard(const std::string& text, Selection& selection) {
+  std::int64_t shard = 0, num_shards = 0;
+  int num_read = 0;
+  const int num_fields = std::sscanf(text.c_str(), "%9ld/%9ld%n", &shard, &num_shards, &num_read);
+  const bool whole = num_fields == 2 && static_cast<std::size_t>(num_read) == text.size();
+  LOCKSTEP_USAGE(whole, "--shard takes I/N, such as 1/4, not '{}'", text);
+  selection.shard = shard;
+  selection.num_shards = num_shards;
+}
+
+/// The cases to run. An empty shard is fine, a filter that fits nothing is a mistake.
+std::vector<NamedCase> chosen_cases(const RunOptions& options) {
+  std::vector<NamedCase> cases = load_scenarios(options.paths).cases;
+  const std::size_t num_loaded = cases.size();
+  Selection filter = options.selection;
+  filter.shard = filter.num_shards = 1;
+  cases = select_cases(std::move(cases), filter);
+  LOCKSTEP_USAGE(!cases.empty(),
+                 "no case matches --filter '{}' ({} loaded; `lockstep list` shows "
+                 "what they are called)",
+                 filter.filter, num_loaded);
+  Selection shard;
+  shard.shard = options.selection.shard;
+  shard.num_shards = options.selection.num_shards;
+  return select_cases(std::move(cases), shard);
+}
+
+/// The reports of one run and what they are written to.
+class Reports {
+ public:
+  /// Opens all files. Errors: UsageError if one cannot be written.
+  explicit Reports(const RunOptions& options) {
+    LOCKSTEP_USAGE(options.json_path.empty() || options.json_path != options.junit_path,
+                   "--json and --junit cannot both write to '{}'", options.json_path);
+    if (!options.json_path.empty()) {
+      files_.push_back(std::make_unique<ResultFile>(options.json_path));
+      reports_.push_back(make_json_report(files_.back()->out()));
+    }
+    if (!options.junit_path.empty()) {
+      files_.push_back(std::make_unique<ResultFile>(options.junit_path));
+      reports_.push_back(make_junit_report(files_.back()->out()));
+    }
+    // People read what no program has asked for.
+    const bool taken = options.json_path == "-" || options.junit_path == "-";
+    const int fd = taken ? STDERR_FILENO : STDOUT_FILENO;
+    if (!taken) files_.push_back(std::make_unique<ResultFile>("-"));
+    std::ostream& text = taken ? std::cerr : files_.back()->out();
+    reports_.push_back(make_text_report(text, {options.verbose, wants_colour(fd)}));
+  }
+
+  void begin(const SuiteInfo& info) {
+    for (const auto& report : reports_) report->begin(info);
+  }
+  void case_done(const CaseResult& result) {
+    for (const auto& report : reports_) report->case_done(result);
+  }
+  /// Errors: UsageError if not all could be written.
+  void end(const SuiteSummary& summary) {
+    for (const auto& report : reports_) report->end(summary);
+    for (const auto& file : files_) file->commit();
+  }
+
+ private:
+  std::vector<std::unique_ptr<ResultFile>> files_;
+  std::vector<std::unique_ptr<Report>> reports_;
+};
+
+int run(RunOptions& options) {
+  check_judging_options(options.judging);
+  if (!options.shard.empty()) parse_shard(options.shard, options.selection);
+  const std::vector<NamedCase> cases = chosen_cases(options);
+  Reports reports(options);
+
+  // Ranks of a real run are processes themselves and keep the processors busy.
+  options.suite.jobs =
+      options.jobs.value_or(options.judging.backend == "sim" ? available_cores() : 1);
+  options.suite.process_start = prepare_process;
+  const auto judge = std::make_shared<CaseJudge>(options.judging);
+  options.suite.process_end = [judge] { judge->end(); };
+
+  SuiteInfo info;
+  info.num_cases = static_cast<std::int64_t>(cases.size());
+  info.backend = options.judging.backend;
+  info.replay_options = replay_options(options.judging, options.selection);
+  Progress progress(info.num_cases);
+  SuiteEvents events;
+  events.progress = [&](std::int64_t num_done) { progress.update(num_done); };
+  events.case_done = [&](const CaseResult& result) {
+    progress.clear();
+    reports.case_done(result);
+  };
+  reports.begin(info);
+  const SuiteSummary summary = run_suite(
+      cases, options.suite, [judge](const NamedCase& named) { return judge->judge(named); },
+      events);
+  progress.clear();
+  reports.end(summary);
+  return exit_status(summary);
+}
+
+void add_options(CLI::App& command, RunOptions& options) {
+  command.add_option("PATH", options.paths, "Scenario files, or folders of them");
+  command.add_option("--backend", options.judging.backend, "sim (default), gloo or nccl");
+  command.add_option("--sync", options.selection.sync,
+                     "Synchronise all cases this way: ddp, per_parameter, flat or none");
+  command.add_option("--filter", options.selection.filter,
+                     "Only cases whose 'FILE [NAME]' contains this regular expression");
+  command
+      .add_option_function<std::int64_t>(
+          "--seed",
+          [&](std::int64_t seed) { options.selection.seed = static_cast<std::uint64_t>(seed); },
+          "Replaces the seed of every case; cases that differ by seed only run once")
+      ->check(CLI::NonNegativeNumber);
+  command
+      .add_option("--jobs", options.jobs,
+                  "Cases at a time (default: one per processor; 1 with a real transport)")
+      ->check(CLI::Range(1, 1024));
+  command.add_option("--shard", options.shard, "I/N: every Nth case, from the Ith on");
+  command.add_option("--junit", options.junit_path, "Write JUnit XML to this file; - is stdout");
+  command.add_option("--json", options.json_path, "Write JSON to this file; - is stdout");
+  command.add_option("--hang-after", options.judging.hang_after_s,
+                     "Real transports: seconds without progress that make a deadlock (default 10)");
+  command
+      .add_option("--case-timeout", options.suite.case_timeout_s,
+                  "Seconds that a case may take before it counts as a defect (default 120)")
+      ->check(CLI::PositiveNumber);
+  command.add_flag("--fail-fast", options.suite.fail_fast,
+                   "Stop at the first case not as expected");
+  command.add_flag("--in-process", options.suite.in_process,
+                   "For debuggers: judge in this process, without isolation or time limit");
+  command.add_flag("-v,--verbose", options.verbose, "A line per case");
+}
+
+}  // namespace
+
+void add_run_command(CLI::App& app, int& exit_status) {
+  CLI::App* command = app.add_subcommand("run", "Judge scenario files or folders of them");
+  command->footer(kRunFooter);
+  const auto options = std::make_shared<RunOptions>();
+  add_options(*command, *options);
+  command->callback([command, options, &exit_status] {
+    if (options->paths.empty()) {
+      fmt::print(stderr, "lockstep run: which scenarios?\n\n{}", command->help());
+      exit_status = kWrongUsage;
+      return;
+    }
+    exit_status = run(*options);
+  });
+}
+
+}  // namespace lockstep::harness::cli
