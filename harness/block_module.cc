@@ -8,17 +8,14 @@
 
 #include "core/check.h"
 #include "core/rng.h"
+#include "harness/exact_data.h"
 
 namespace lockstep::harness {
 namespace {
 
 constexpr double kNormEps = 1e-5;
 constexpr double kBatchNormMomentum = 0.1;
-
-double draw_exact(CounterRng& rng) {
-  constexpr double kValues[] = {-1.0, 0.0, 0.0, 1.0};
-  return kValues[rng.below(4)];
-}
+constexpr std::int64_t kDenseOutOf = 4;
 
 }  // namespace
 
@@ -74,7 +71,10 @@ at::Tensor BlockModule::forward(const at::Tensor& input) {
     case BlockKind::kEmbedding:
       return torch::embedding(weight_, input);
     case BlockKind::kConv2d:
-      return torch::conv2d(input, weight_, bias_);
+      // LibTorch's own kernel. The other one, oneDNN's, rounds while it prepares itself for a new
+      // shape, which would look like an inexact case.
+      return torch::thnn_conv2d(input, weight_, {spec_.kernel, spec_.kernel}, bias_, {1, 1},
+                                {0, 0});
     case BlockKind::kFlatten:
       return input.flatten(1);
     case BlockKind::kScale:
@@ -91,16 +91,18 @@ at::Tensor draw_parameter(const BlockSpec& spec, const TensorSpec& parameter, at
   at::Tensor values = torch::empty(parameter.sizes, torch::TensorOptions(torch::kDouble));
   double* const data = values.data_ptr<double>();
   CounterRng rng(initial.seed, RngStream::kInit, initial.init_rank, initial.index);
-  const double bound = 1.0 / std::sqrt(static_cast<double>(
-                                 spec.in * std::max<std::int64_t>(1, spec.kernel * spec.kernel)));
+  const std::int64_t fan_in = spec.in * std::max<std::int64_t>(1, spec.kernel * spec.kernel);
+  const double bound = 1.0 / std::sqrt(static_cast<double>(fan_in));
   for (std::int64_t i = 0; i < values.numel(); ++i) {
     switch (spec.kind) {
       case BlockKind::kLinear:
       case BlockKind::kConv2d:
-        data[i] = initial.exact ? draw_exact(rng) : rng.uniform(-bound, bound);
+        // About two of an output's weights are not zero, however many inputs it has.
+        data[i] = initial.exact ? draw_exact_unit(rng, std::max(kDenseOutOf, fan_in))
+                                : rng.uniform(-bound, bound);
         break;
       case BlockKind::kEmbedding:
-        data[i] = initial.exact ? draw_exact(rng) : rng.normal();
+        data[i] = initial.exact ? draw_exact_unit(rng, kDenseOutOf) : rng.normal();
         break;
       default:
         data[i] = is_weight ? 1.0 : 0.0;

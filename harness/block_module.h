@@ -43,7 +43,7 @@ class BlockModule : public torch::nn::Module {
 ///
 /// As LibTorch's modules do: linear and conv2d uniform within 1/sqrt(inputs of one output),
 /// embedding normal, norms and scale one, their biases zero. `exact`: linear, conv2d and embedding
-/// from {-1, 0, 0, 1}.
+/// draw_exact_unit() instead.
 /// Order: values are drawn in double, in memory order, and then rounded to `dtype`; the draws
 ///        depend on (seed, init_rank, index) alone, where `index` is the parameter's number.
 struct InitialValues {

@@ -18,6 +18,9 @@ namespace {
 
 constexpr double kNoise = 0.1;
 constexpr std::int64_t kTeacherFanIn = 8;
+// Half of the exact inputs and three quarters of the exact targets are zero.
+constexpr std::int64_t kInputOutOf = 4;
+constexpr std::int64_t kTargetOutOf = 8;
 // Ranks of the stream: samples and teachers never share a draw.
 constexpr std::int64_t kSampleDraws = 0;
 constexpr std::int64_t kTeacherDraws = 1;
@@ -80,11 +83,6 @@ Sizes batched(std::int64_t samples, const Sizes& sizes) {
   return all;
 }
 
-double draw_dyadic(CounterRng& rng, double unit) {
-  const double kValues[] = {-unit, 0.0, 0.0, unit};
-  return kValues[rng.below(4)];
-}
-
 at::Tensor rows(const at::Tensor& table, const std::vector<std::int64_t>& samples) {
   const auto count = static_cast<std::int64_t>(samples.size());
   at::Tensor index = torch::empty({count}, torch::TensorOptions(torch::kLong));
@@ -123,7 +121,7 @@ Dataset::Dataset(const Case& value) {
       if (input.kind == InputKind::kTokens) {
         row[i] = static_cast<double>(rng.below(static_cast<std::uint64_t>(input.vocabulary)));
       } else {
-        row[i] = exact ? draw_dyadic(rng, scale.input) : rng.normal();
+        row[i] = exact ? scale.input * draw_exact_unit(rng, kInputOutOf) : rng.normal();
       }
     }
     for (std::size_t head = 0; head < heads.size(); ++head) {
@@ -131,7 +129,7 @@ Dataset::Dataset(const Case& value) {
       double* const target = targets[head].data_ptr<double>() + sample * outputs;
       for (std::int64_t i = 0; i < outputs; ++i) {
         target[i] =
-            exact ? draw_dyadic(rng, scale.target)
+            exact ? scale.target * draw_exact_unit(rng, kTargetOutOf)
                   : teachers[head].output(static_cast<std::size_t>(i), row) + kNoise * rng.normal();
       }
     }

@@ -4,7 +4,21 @@
 
 #include <cmath>
 
+#include "core/rng.h"
+
 namespace lockstep::harness {
+namespace {
+
+// Errors are squared on their way into weights, so that a little less than the weights' own size
+// lasts longest.
+constexpr int kMseHeadroomBits = 2;
+
+}  // namespace
+
+double draw_exact_unit(CounterRng& rng, std::int64_t out_of) {
+  const std::uint64_t drawn = rng.below(static_cast<std::uint64_t>(out_of));
+  return drawn == 0 ? -1.0 : drawn == 1 ? 1.0 : 0.0;
+}
 
 ExactScale exact_scale(const Case& value, std::int64_t output_numel) {
   const TrainSpec& train = value.train;
@@ -24,7 +38,8 @@ ExactScale exact_scale(const Case& value, std::int64_t output_numel) {
   if (train.loss == "dot") {
     return {1.0, std::ldexp(1.0, shift)};
   }
-  const double unit = std::ldexp(1.0, static_cast<int>(std::floor(shift / 2.0)));
+  const double unit =
+      std::ldexp(1.0, static_cast<int>(std::floor((shift - kMseHeadroomBits) / 2.0)));
   return {unit, unit};
 }
 
