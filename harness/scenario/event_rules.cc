@@ -98,7 +98,7 @@ void check_names(const std::vector<std::string>& given, const std::vector<std::s
                  std::vector<CaseFinding>& findings) {
   for (const std::string& name : given) {
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    findings.push_back({{key},
+    findings.push_back({{key, "model"},
                         fmt::format("{}: the model has no {} '{}'; expected one of {}{}", key, what,
                                     name, fmt::join(known, ", "), did_you_mean(name, known))});
   }
@@ -159,7 +159,7 @@ void check_routes(const Case& value, std::vector<CaseFinding>& findings) {
         if (together.empty() || !seen.insert(together).second) continue;
         for (const ModelFinding& finding : check_route(value.model, value.data, route)) {
           const std::string key = fmt::format("at.{}.{}", together.back(), finding.key);
-          findings.push_back({{key}, fmt::format("{}: {}", key, finding.message)});
+          findings.push_back({{key, "model"}, fmt::format("{}: {}", key, finding.message)});
         }
       }
     }

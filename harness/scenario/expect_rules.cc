@@ -63,7 +63,7 @@ void check_serial(const Case& value, const ExpectSpec& expect, const std::string
     const bool batch_norm = uses_batch_norm(value.model);
     if (batch_norm || uses_dropout(value.model)) {
       findings.push_back(
-          {{key, outcome_key, path},
+          {{key, outcome_key, path, "model"},
            fmt::format("the serial oracle is not defined for a model with {}; expected oracles = "
                        "[\"ranks\", \"replay\"] in [{}]",
                        batch_norm ? "batch_norm" : "dropout", path)});
@@ -73,7 +73,7 @@ void check_serial(const Case& value, const ExpectSpec& expect, const std::string
   const bool one_batch = value.world.ranks == 1 && value.train.micro_batches == 1;
   if (outcome == "equal" && !value.data.exact && !one_batch) {
     findings.push_back(
-        {{outcome_key, key, path},
+        {{outcome_key, key, path, "data.exact", "world.ranks", "train.micro_batches"},
          fmt::format("without data.exact the serial oracle adds in another order than {} ranks "
                      "and {} micro-batches do, so it can only be within its bound; expected "
                      "outcome = \"within_bound\", or oracles = [\"ranks\", \"replay\"]",
@@ -116,7 +116,7 @@ void check_deadlock(const Case& value, const ExpectSpec& expect, const std::stri
       const std::string& name = never.parameters[j];
       if (contains(names.parameters, name)) continue;
       findings.push_back(
-          {{fmt::format("{}.parameters.{}", at, j)},
+          {{fmt::format("{}.parameters.{}", at, j), "model"},
            fmt::format("the model has no parameter '{}'; expected one of {}{}", name,
                        fmt::join(names.parameters, ", "), did_you_mean(name, names.parameters))});
     }

@@ -4,11 +4,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -216,9 +217,16 @@ bool read_file(const std::string& file, std::string& text, std::vector<Finding>&
         {file, 0, 0, fmt::format("larger than {} bytes; expected a scenario", kMaxFileBytes)});
     return false;
   }
-  std::ifstream stream(file, std::ios::binary);
-  text.assign(std::istreambuf_iterator<char>(stream), {});
-  if (!stream.is_open() || stream.bad()) {
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> stream(std::fopen(file.c_str(), "rb"),
+                                                               &std::fclose);
+  if (stream) {
+    char block[1 << 14];
+    std::size_t num_bytes = 0;
+    while ((num_bytes = std::fread(block, 1, sizeof block, stream.get())) > 0) {
+      text.append(block, num_bytes);
+    }
+  }
+  if (!stream || std::ferror(stream.get()) != 0) {
     findings.push_back({file, 0, 0, fmt::format("cannot be read: {}", std::strerror(errno))});
     return false;
   }

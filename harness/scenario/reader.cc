@@ -402,6 +402,7 @@ class TableReader {
     if (!entry) return;
     const std::string path = fmt::format("expect.{}", backend);
     if (!read_table(entry->value, path, out.emplace()) || entry->value.find("outcome")) return;
+    findings_.spoil(path + ".outcome");
     findings_.add(
         entry->key_where,
         fmt::format("[{0}] has no outcome; it stands in the place of [expect] as a whole, "

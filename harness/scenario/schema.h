@@ -215,7 +215,7 @@ void describe(V& v, Of<AtSpec>) {
 
 template <class V>
 void describe(V& v, Of<FaultSpec>) {
-  v.field(
+  v.needed(
       "kind", &FaultSpec::kind,
       Choices{{"no_initial_broadcast", "per_rank_init", "same_batches", "sum_not_mean",
                "no_division", "forgotten_parameter", "mixed_steps", "stale_gradient",

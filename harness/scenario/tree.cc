@@ -264,6 +264,9 @@ std::string set_at_path(TreeNode& root, const std::string& path, Position key_wh
       node = &node->items[static_cast<std::size_t>(index)];
     } else if (node->kind == TreeNode::Kind::kTable) {
       TreeEntry* entry = node->find(parts[i]);
+      if (!entry && index_of(parts[i], std::string::npos) >= 0) {
+        return fmt::format("the file has no element '{}' there", parts[i]);
+      }
       if (!entry) {
         TreeNode table;
         table.where = key_where;

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contradictions in [[at]] and [[fault]].
+#include <gtest/gtest.h>
+
+#include "tests/harness/scenario_findings.h"
+
+namespace lockstep::test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+/// Two ranks, three steps and a model with two heads; `body` from line 7 on.
+std::string file_with(const std::string& body) {
+  return "schema = 1\nexpect.outcome = \"within_bound\"\n[model]\nkind = \"graph\"\n"
+         "blocks = { trunk = \"linear 4 4\", act = \"relu\", left = \"linear 4 2\", right = "
+         "\"linear 4 1\" }\n"
+         "forward = [\"trunk\", \"act\", [\"left\", \"right\"]]\n" +
+         body;
+}
+
+TEST(ScenarioEventRulesTest, AnEventDoesExactlyOneThing) {
+  EXPECT_THAT(findings_of(file_with("[[at]]\nrank = 1\n")),
+              ElementsAre(finding("7:1", {"does nothing", "expected one of skip, exit_after"})));
+  EXPECT_THAT(findings_of(file_with("[[at]]\nlr = 0.5\n[[at]]\nlr = 0.5\nleave = true\n")),
+              ElementsAre(finding("11:1", {"several things: lr, leave", "another [[at]]"})));
+}
+
+TEST(ScenarioEventRulesTest, RanksStepsAndMicroBatchesExist) {
+  EXPECT_THAT(
+      findings_of(file_with("[[at]]\nrank = 2\nlr = 0.5\n")),
+      ElementsAre(finding("8:1", {"rank 2 does not exist", "world.ranks = 2", "expected 0 to 1"})));
+  EXPECT_THAT(findings_of(file_with("[[at]]\nsteps = [1, 3]\nlr = 0.5\n")),
+              ElementsAre(finding("8:1", {"step 3 does not exist", "train.steps = 3"})));
+  EXPECT_THAT(findings_of(file_with("[[at]]\nmicro_batch = 1\nlr = 0.5\n")),
+              ElementsAre(finding("8:1", {"micro_batch 1 does not exist"})));
+  EXPECT_THAT(findings_of(file_with("[[fault]]\nkind = \"sum_not_mean\"\nranks = [0, 5]\nstep = "
+                                    "9\n")),
+              ElementsAre(finding("9:1", {"rank 5"}), finding("10:1", {"step 9"})));
+}
+
+TEST(ScenarioEventRulesTest, BlocksAndParametersExist) {
+  EXPECT_THAT(findings_of(file_with("[[at]]\nskip = [\"lefft\"]\n")),
+              ElementsAre(finding(
+                  "8:1", {"no block 'lefft'", "trunk, act, left, right", "did you mean 'left'?"})));
+  EXPECT_THAT(findings_of(file_with("[[at]]\nexit_after = \"trunkk\"\n")),
+              ElementsAre(finding("8:1", {"did you mean 'trunk'?"})));
+  EXPECT_THAT(findings_of(file_with("[[at]]\nfreeze = [\"left.weigth\"]\n")),
+              ElementsAre(finding("8:1", {"'left.weigth'", "did you mean 'left.weight'?"})));
+  EXPECT_THAT(findings_of(file_with("[[at]]\nfreeze = [\"left\", \"trunk.bias\"]\n")), IsEmpty());
+  // A block without parameters has nothing to freeze.
+  EXPECT_THAT(findings_of(file_with("[[at]]\nfreeze = [\"act\"]\n")),
+              ElementsAre(finding("8:1", {"block with parameters 'act'"})));
+}
+
+TEST(ScenarioEventRulesTest, RoutesLeaveAModelThatRuns) {
+  EXPECT_THAT(findings_of(file_with("[[at]]\nskip = [\"left\", \"right\"]\n")),
+              ElementsAre(finding("8:1", {"leaves out every head"})));
+  // Each alone is fine; at rank 1, step 2 both hold.
+  EXPECT_THAT(findings_of(file_with("[[at]]\nrank = 1\nskip = [\"left\"]\n"
+                                    "[[at]]\nstep = 2\nskip = [\"right\"]\n")),
+              ElementsAre(finding("12:1", {"leaves out every head"})));
+  EXPECT_THAT(findings_of(file_with("[[at]]\nrank = 1\nskip = [\"left\"]\n"
+                                    "[[at]]\nrank = 0\nskip = [\"right\"]\n")),
+              IsEmpty());
+}
+
+TEST(ScenarioEventRulesTest, DetailsBelongToTheirAction) {
+  EXPECT_THAT(findings_of(file_with("[[at]]\nskip = [\"left\"]\nwhen = \"after_step\"\n")),
+              ElementsAre(finding("9:1", {"skip holds for a whole forward"})));
+  EXPECT_THAT(findings_of(file_with("[[at]]\nskip_step = true\nmicro_batch = 0\n")),
+              ElementsAre(finding("9:1", {"skip_step is about a whole step"})));
+  EXPECT_THAT(findings_of(file_with("[[at]]\nlr = 0.5\ncollective_numel = 7\n")),
+              ElementsAre(finding("9:1", {"there is none"})));
+  EXPECT_THAT(findings_of(file_with("[[at]]\nlr = 0.5\nevaluate_through = \"module\"\n")),
+              ElementsAre(finding("9:1", {"nothing is evaluated"})));
+}
+
+TEST(ScenarioEventRulesTest, FaultsHaveAParameterWhereTheyNeedOne) {
+  EXPECT_THAT(findings_of(file_with("[[fault]]\nkind = \"forgotten_parameter\"\n")),
+              ElementsAre(finding("8:1", {"happens to one parameter", "parameter = \"...\""})));
+  EXPECT_THAT(
+      findings_of(file_with("[[fault]]\nkind = \"sum_not_mean\"\nparameter = \"left.bias\"\n")),
+      ElementsAre(finding("9:1", {"not about one parameter"})));
+  EXPECT_THAT(findings_of(file_with("[[fault]]\nkind = \"replaced_parameter\"\nparameter = "
+                                    "\"left.bais\"\n")),
+              ElementsAre(finding("9:1", {"did you mean 'left.bias'?"})));
+  EXPECT_THAT(findings_of(file_with("[[fault]]\nkind = \"corrupt_gradient\"\n")), IsEmpty());
+}
+
+TEST(ScenarioEventRulesTest, FaultsAreOnesThatCanHappen) {
+  EXPECT_THAT(findings_of(file_with("[[fault]]\nkind = \"per_rank_init\"\nstep = 1\n")),
+              ElementsAre(finding("9:1", {"before the first step"})));
+  EXPECT_THAT(
+      findings_of(file_with("[[fault]]\nkind = \"clip_before_sync\"\n[train]\nclip_norm = 1.0\n")),
+      ElementsAre(finding("8:1", {"ddp.sync = \"per_parameter\" or \"flat\""})));
+  EXPECT_THAT(
+      findings_of(file_with("[[fault]]\nkind = \"clip_before_sync\"\n[ddp]\nsync = \"flat\"\n")),
+      ElementsAre(finding("8:1", {"train.clip_norm above 0"})));
+  EXPECT_THAT(findings_of(file_with("[[fault]]\nkind = \"sync_before_last_micro_batch\"\n")),
+              ElementsAre(finding("8:1", {"train.micro_batches above 1"})));
+  EXPECT_THAT(
+      findings_of(file_with("[[fault]]\nkind = \"crash\"\n[world]\nsimulator_only = true\n")),
+      ElementsAre(finding("8:1", {"ends a real process"})));
+}
+
+}  // namespace
+}  // namespace lockstep::test

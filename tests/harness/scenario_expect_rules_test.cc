@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contradictions in [expect].
+#include <gtest/gtest.h>
+
+#include "tests/harness/scenario_findings.h"
+
+namespace lockstep::test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+TEST(ScenarioExpectRulesTest, DetailsBelongToTheirOutcome) {
+  const std::string within = "schema = 1\n[expect]\noutcome = \"within_bound\"\n";
+  EXPECT_THAT(findings_of(within + "cure = \"find_unused_parameters\"\n"),
+              ElementsAre(finding("4:1", {"expect.cure says nothing about outcome "
+                                          "\"within_bound\"",
+                                          "belongs to deadlock"})));
+  EXPECT_THAT(findings_of(within + "step = 1\nphase = \"gradient\"\nrank = 0\ntensor = \"x\"\n"
+                                   "cause = \"x\"\noracle = \"ranks\"\n"),
+              ElementsAre(finding("4:1", {"expect.step"}), finding("5:1", {"expect.phase"}),
+                          finding("6:1", {"expect.rank"}), finding("7:1", {"expect.tensor"}),
+                          finding("8:1", {"expect.cause"}), finding("9:1", {"expect.oracle"})));
+  EXPECT_THAT(
+      findings_of("schema = 1\n[expect]\noutcome = \"diverged\"\nwaiting = [{ rank = 0 }]\n"
+                  "never_ready = { rank = 0, parameters = [\"layer0.bias\"] }\n"
+                  "error = \"script\"\nmessage = \"x\"\n"),
+      ElementsAre(finding("4:1", {"deadlock"}), finding("5:1", {"deadlock"}),
+                  finding("6:1", {"error and crash"}), finding("7:1", {"error and crash"})));
+  EXPECT_THAT(
+      findings_of("schema = 1\n[expect]\noutcome = \"error\"\nerror = \"script\"\nmessage = "
+                  "\"x\"\nrank = 0\nstep = 0\nbucket_all_reduces = 3\nrebuilds = 1\n"),
+      IsEmpty());
+}
+
+TEST(ScenarioExpectRulesTest, EqualityWithTheSerialOracleNeedsExactDataOrOneBatch) {
+  EXPECT_THAT(findings_of("schema = 1\n[expect]\noutcome = \"equal\"\n"),
+              ElementsAre(finding(
+                  "3:1", {"outcome = \"within_bound\"", "oracles = [\"ranks\", \"replay\"]"})));
+  EXPECT_THAT(findings_of("schema = 1\n[expect]\noutcome = \"equal\"\n"
+                          "oracles = [\"ranks\", \"replay\"]\n"),
+              IsEmpty());
+  EXPECT_THAT(findings_of("schema = 1\nworld.ranks = 1\n"), IsEmpty());
+  EXPECT_THAT(findings_of("schema = 1\nworld.ranks = 1\ntrain.micro_batches = 2\n"),
+              ElementsAre(finding("2:7", {"2 micro-batches"})));
+  EXPECT_THAT(findings_of("schema = 1\ndata.exact = true\ntrain.optimizer.lr = 0.5\n"), IsEmpty());
+}
+
+TEST(ScenarioExpectRulesTest, TheSerialOracleIsNotDefinedForBatchNormAndDropout) {
+  for (const std::string block : {"batch_norm 4", "dropout 0.5"}) {
+    const std::string model =
+        "schema = 1\n[model]\nkind = \"graph\"\nblocks = { a = \"linear 4 4\", "
+        "b = \"" +
+        block + "\" }\n";
+    EXPECT_THAT(findings_of(model + "[expect]\noutcome = \"within_bound\"\n"),
+                ElementsAre(finding("6:1", {"not defined for a model with",
+                                            "oracles = [\"ranks\", \"replay\"] in [expect]"})));
+    EXPECT_THAT(findings_of(model + "[expect]\noracles = [\"ranks\", \"replay\"]\n"), IsEmpty());
+    EXPECT_THAT(findings_of(model + "[expect]\noutcome = \"deadlock\"\n"), IsEmpty());
+  }
+}
+
+TEST(ScenarioExpectRulesTest, OnlyTheSerialOracleHasABound) {
+  EXPECT_THAT(findings_of("schema = 1\n[expect]\noutcome = \"within_bound\"\noracles = "
+                          "[\"ranks\"]\n"),
+              ElementsAre(finding("3:1", {"expect.oracles leaves it out", "outcome = \"equal\""})));
+}
+
+TEST(ScenarioExpectRulesTest, TheOracleThatBreaksIsOneThatIsAsked) {
+  EXPECT_THAT(findings_of("schema = 1\n[expect]\noutcome = \"diverged\"\noracles = [\"ranks\"]\n"
+                          "oracle = \"replay\"\n"),
+              ElementsAre(finding("5:1", {"not among those that are asked: ranks"})));
+}
+
+TEST(ScenarioExpectRulesTest, RanksStepsAndParametersExist) {
+  EXPECT_THAT(findings_of("schema = 1\n[expect]\noutcome = \"diverged\"\nrank = 2\nstep = 3\n"),
+              ElementsAre(finding("4:1", {"rank 2 does not exist"}),
+                          finding("5:1", {"step 3 does not exist"})));
+  EXPECT_THAT(
+      findings_of("schema = 1\n[expect]\noutcome = \"deadlock\"\n"
+                  "waiting = [{ rank = 0, step = 5 }, { rank = 0 }, { rank = 7 }]\n"
+                  "never_ready = { rank = 3, parameters = [\"layer0.bais\", \"layer0.bias\"] }\n"),
+      ElementsAre(finding("4:24", {"step 5"}), finding("4:38", {"twice"}),
+                  finding("4:52", {"rank 7"}), finding("5:17", {"rank 3"}),
+                  finding("5:41", {"did you mean 'layer0.bias'?"})));
+}
+
+TEST(ScenarioExpectRulesTest, BackendsAreCheckedLikeExpect) {
+  EXPECT_THAT(findings_of("schema = 1\n[expect]\noutcome = \"within_bound\"\n[expect.gloo]\n"
+                          "outcome = \"equal\"\noracles = [\"ranks\"]\ncure = \"x\"\n"),
+              ElementsAre(finding("7:1", {"expect.gloo.cure"})));
+}
+
+}  // namespace
+}  // namespace lockstep::test

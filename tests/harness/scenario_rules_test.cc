@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contradictions in training, optimizer, DDP options and exactness.
+#include <gtest/gtest.h>
+
+#include "tests/harness/scenario_findings.h"
+
+namespace lockstep::test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+std::string file_with(const std::string& body) {
+  return "schema = 1\nexpect.outcome = \"within_bound\"\n" + body;
+}
+
+TEST(ScenarioRulesTest, MicroBatchesDivideTheBatch) {
+  EXPECT_THAT(
+      findings_of(file_with("[train]\nbatch_per_rank = 6\nmicro_batches = 4\n")),
+      ElementsAre(finding("5:1", {"micro_batches = 4 does not divide batch_per_rank = 6"})));
+  EXPECT_THAT(findings_of(file_with("[train]\nbatch_per_rank = 6\nmicro_batches = 3\n")),
+              IsEmpty());
+  // The default of batch_per_rank is 4; the key that is in the file is cited.
+  EXPECT_THAT(findings_of(file_with("[train]\nmicro_batches = 3\n")),
+              ElementsAre(finding("4:1", {"batch_per_rank = 4"})));
+}
+
+TEST(ScenarioRulesTest, LossAndTargetsFitEachOther) {
+  EXPECT_THAT(findings_of(file_with("[train]\nloss = \"cross_entropy\"\n")),
+              ElementsAre(finding("4:1", {"does not fit data.kind = \"regression\"",
+                                          "loss = \"mse\" or \"dot\""})));
+  EXPECT_THAT(findings_of(file_with("[data]\nkind = \"classification\"\n")),
+              ElementsAre(finding("4:1", {"expected loss = \"cross_entropy\""})));
+  EXPECT_THAT(findings_of(file_with("[data]\nkind = \"classification\"\n[train]\nloss = "
+                                    "\"cross_entropy\"\n")),
+              IsEmpty());
+}
+
+TEST(ScenarioRulesTest, EveryRankGetsAtLeastOneBatchAnEpoch) {
+  // ceil(7 / 2) = 4 with padding, floor(7 / 2) = 3 without.
+  EXPECT_THAT(findings_of(file_with("[data]\nsamples = 7\n")), IsEmpty());
+  EXPECT_THAT(findings_of(file_with("[data]\nsamples = 7\ndrop_last = true\n")),
+              ElementsAre(finding("4:1", {"2 ranks 3 an epoch", "expected at least 8 samples"})));
+  EXPECT_THAT(findings_of(file_with("[data]\nsamples = 6\n")),
+              ElementsAre(finding("4:1", {"expected at least 7 samples"})));
+}
+
+TEST(ScenarioRulesTest, OptionsBelongToTheirOptimizer) {
+  EXPECT_THAT(
+      findings_of(file_with("[train]\noptimizer = { kind = \"adam\", momentum = 0.5 }\n")),
+      ElementsAre(finding("4:30", {"optimizer \"adam\" has no momentum", "sgd and rmsprop"})));
+  EXPECT_THAT(findings_of(file_with("[train]\noptimizer = { kind = \"sgd\", eps = 0.5 }\n")),
+              ElementsAre(finding("4:29", {"has no eps"})));
+  EXPECT_THAT(
+      findings_of(file_with("[train]\noptimizer = { kind = \"adagrad\", alpha = 0.5, amsgrad = "
+                            "true, nesterov = true, dampening = 0.5, betas = [0.1, 0.2] }\n")),
+      ElementsAre(finding("4:33", {"no alpha"}), finding("4:46", {"no amsgrad"}),
+                  finding("4:62", {"no nesterov"}), finding("4:79", {"no dampening"}),
+                  finding("4:96", {"no betas"})));
+  EXPECT_THAT(
+      findings_of(file_with("[train]\noptimizer = { kind = \"rmsprop\", lr_decay = 0.5 }\n")),
+      ElementsAre(finding("4:33", {"no lr_decay", "adagrad"})));
+}
+
+TEST(ScenarioRulesTest, NesterovNeedsMomentum) {
+  EXPECT_THAT(findings_of(file_with("[train.optimizer]\nnesterov = true\n")),
+              ElementsAre(finding("4:1", {"nesterov needs momentum above 0"})));
+  EXPECT_THAT(findings_of(file_with("[train.optimizer]\nnesterov = true\nmomentum = 0.5\n")),
+              IsEmpty());
+  EXPECT_THAT(findings_of(file_with("[train.optimizer]\nnesterov = true\nmomentum = 0.5\n"
+                                    "dampening = 0.5\n")),
+              ElementsAre(finding("4:1", {"dampening = 0.5"})));
+}
+
+TEST(ScenarioRulesTest, StaticGraphExcludesFindUnusedParameters) {
+  EXPECT_THAT(findings_of(file_with("[ddp]\nfind_unused_parameters = true\nstatic_graph = true\n")),
+              ElementsAre(finding("5:1", {"leave out find_unused_parameters or static_graph"})));
+}
+
+TEST(ScenarioRulesTest, FindingsOfTheModelAreCitedAtTheirKey) {
+  EXPECT_THAT(findings_of(file_with("[model]\nkind = \"graph\"\n"
+                                    "blocks = { a = \"linear 4 4\", b = \"lineer 4 4\" }\n")),
+              ElementsAre(finding("5:30", {"model.blocks.b"})));
+  EXPECT_THAT(findings_of(file_with("[model]\nfrozen = [\"layer9\"]\n")),
+              ElementsAre(finding("4:1", {"model.frozen"})));
+}
+
+/// A file whose case is exact, with `body` from line 6 on.
+std::string exact_with(const std::string& body) {
+  return "schema = 1\nexpect.outcome = \"equal\"\ndata.exact = true\n"
+         "train.optimizer.lr = 0.125\nmodel.widths = [8, 8, 4]\n" +
+         body;
+}
+
+TEST(ScenarioRulesTest, ExactCasesDivideByPowersOfTwoOnly) {
+  EXPECT_THAT(findings_of(exact_with("world.ranks = 4\n")), IsEmpty());
+  EXPECT_THAT(findings_of(exact_with("world.ranks = 3\n")),
+              ElementsAre(finding("6:7", {"data.exact = true, but world.ranks is 3",
+                                          "a power of two or leave out data.exact"})));
+  EXPECT_THAT(findings_of(exact_with("train.batch_per_rank = 3\n")),
+              ElementsAre(finding("6:7", {"samples in a micro-batch is 3"})));
+  EXPECT_THAT(findings_of(exact_with("train.batch_per_rank = 6\ntrain.micro_batches = 3\n")),
+              ElementsAre(finding("7:7", {"train.micro_batches is 3"})));
+  EXPECT_THAT(findings_of("schema = 1\ndata.exact = true\ntrain.optimizer.lr = 0.5\n"
+                          "model.widths = [8, 3]\n"),
+              ElementsAre(finding("4:7", {"the mean is taken over is 3"})));
+  // A sum divides by nothing but the number of ranks.
+  EXPECT_THAT(findings_of(exact_with("train.batch_per_rank = 3\ntrain.reduction = \"sum\"\n")),
+              IsEmpty());
+}
+
+TEST(ScenarioRulesTest, ExactCasesUseExactOperationsOnly) {
+  EXPECT_THAT(findings_of(exact_with("model.activation = \"tanh\"\n")),
+              ElementsAre(finding("6:7", {"tanh"})));
+  EXPECT_THAT(findings_of(exact_with("train.optimizer.kind = \"adam\"\n")),
+              ElementsAre(finding("6:17", {"adam takes square roots"})));
+  EXPECT_THAT(findings_of(exact_with("train.clip_norm = 1.0\n")),
+              ElementsAre(finding("6:7", {"square root"})));
+  EXPECT_THAT(findings_of("schema = 1\ndata.exact = true\nmodel.kind = \"graph\"\n"
+                          "train.optimizer.lr = 0.5\nexpect.oracles = [\"ranks\", \"replay\"]\n"
+                          "[model.blocks]\na = \"linear 4 4\"\nb = \"batch_norm 4\"\n"),
+              ElementsAre(finding("8:1", {"batch_norm", "never exact"})));
+}
+
+TEST(ScenarioRulesTest, ExactCasesUseNumbersOfFewBits) {
+  // 0.1 has no finite binary expansion; 0.375 = 1/4 + 1/8 has two bits.
+  EXPECT_THAT(findings_of("schema = 1\ndata.exact = true\ntrain.optimizer.lr = 0.1\n"),
+              ElementsAre(finding("3:17", {"train.optimizer.lr = 0.1", "such as 0.125"})));
+  EXPECT_THAT(findings_of("schema = 1\ndata.exact = true\ntrain.optimizer.lr = 0.375\n"),
+              IsEmpty());
+  EXPECT_THAT(findings_of(exact_with("[[at]]\nlr = 0.3\n")),
+              ElementsAre(finding("7:1", {"at.0.lr = 0.3"})));
+  // 255/256 has eight bits, 511/512 nine.
+  EXPECT_THAT(findings_of(exact_with("train.optimizer.momentum = 0.99609375\n")), IsEmpty());
+  EXPECT_THAT(findings_of(exact_with("train.optimizer.momentum = 0.998046875\n")),
+              ElementsAre(finding("6:17", {"more than 8 significant bits"})));
+}
+
+}  // namespace
+}  // namespace lockstep::test
