@@ -46,7 +46,7 @@ struct Text {};
 
 /// One of these names; the unused rest is null.
 struct Choices {
-  std::array<const char*, 17> names;
+  std::array<const char*, 24> names;
 };
 
 /// A list whose items obey `item`.
@@ -262,14 +262,22 @@ void describe(V& v, Of<ExpectSpec>) {
           "diverged: what differs first");
   v.field("rank", &ExpectSpec::rank, kRank, "diverged, error, crash: where");
   v.field("tensor", &ExpectSpec::tensor, Text{}, "diverged: its name");
-  v.field("cause", &ExpectSpec::cause, Text{}, "diverged: what explains the numbers");
+  v.field("cause", &ExpectSpec::cause,
+          Choices{{"times_world_size", "over_world_size", "times_batch", "local_only",
+                   "local_over_world_size", "rank_missing", "micro_batch_missing",
+                   "micro_batch_not_reduced", "stale_gradient", "other_slot", "corrupted", "scaled",
+                   "not_updated", "local_buffers", "same_batches", "stale_batch",
+                   "own_initialisation"}},
+          "diverged: what explains the numbers");
   v.field("oracle", &ExpectSpec::oracle, Choices{{"ranks", "replay", "serial"}},
           "diverged: which promise broke");
   v.tables("waiting", &ExpectSpec::waiting, TablesPlace::kInline,
            "deadlock: exactly these ranks wait");
   v.tables("never_ready", &ExpectSpec::never_ready, TablesPlace::kInline,
            "deadlock: parameters whose gradients never came");
-  v.field("cure", &ExpectSpec::cure, Text{}, "deadlock: the change that helps");
+  v.field("cure", &ExpectSpec::cure,
+          Choices{{"find_unused_parameters", "broadcast_buffers_off", "all_ranks"}},
+          "deadlock: the change that helps");
   v.field("error", &ExpectSpec::error, Text{}, "error, crash: its kind");
   v.field("message", &ExpectSpec::message, Text{}, "error, crash: contained in its message");
   v.field("bucket_all_reduces", &ExpectSpec::bucket_all_reduces, kCount,

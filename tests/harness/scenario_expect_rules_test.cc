@@ -17,7 +17,7 @@ TEST(ScenarioExpectRulesTest, DetailsBelongToTheirOutcome) {
                                           "\"within_bound\"",
                                           "belongs to deadlock"})));
   EXPECT_THAT(findings_of(within + "step = 1\nphase = \"gradient\"\nrank = 0\ntensor = \"x\"\n"
-                                   "cause = \"x\"\noracle = \"ranks\"\n"),
+                                   "cause = \"scaled\"\noracle = \"ranks\"\n"),
               ElementsAre(finding("4:1", {"expect.step"}), finding("5:1", {"expect.phase"}),
                           finding("6:1", {"expect.rank"}), finding("7:1", {"expect.tensor"}),
                           finding("8:1", {"expect.cause"}), finding("9:1", {"expect.oracle"})));
@@ -87,7 +87,7 @@ TEST(ScenarioExpectRulesTest, RanksStepsAndParametersExist) {
 
 TEST(ScenarioExpectRulesTest, BackendsAreCheckedLikeExpect) {
   EXPECT_THAT(findings_of("schema = 1\n[expect]\noutcome = \"within_bound\"\n[expect.gloo]\n"
-                          "outcome = \"equal\"\noracles = [\"ranks\"]\ncure = \"x\"\n"),
+                          "outcome = \"equal\"\noracles = [\"ranks\"]\ncure = \"all_ranks\"\n"),
               ElementsAre(finding("7:1", {"expect.gloo.cure"})));
 }
 

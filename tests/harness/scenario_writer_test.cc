@@ -153,14 +153,14 @@ ExpectSpec random_expect() {
   expect.phase = one_of<std::string>({"", "init", "gradient"});
   expect.rank = maybe([] { return integer(0, 63); });
   expect.tensor = maybe_text();
-  expect.cause = maybe_text();
+  expect.cause = one_of<std::string>({"", "local_only", "own_initialisation"});
   expect.oracle = one_of<std::string>({"", "ranks", "serial"});
   expect.waiting = list(3, [] {
     return ExpectWaiting{integer(0, 63), collective(), one_of<std::string>({"", "bucket"}),
                          maybe([] { return integer(-1, 9); }), maybe([] { return integer(0, 9); })};
   });
   expect.never_ready = list(2, [] { return ExpectNeverReady{integer(0, 63), stage()}; });
-  expect.cure = maybe_text();
+  expect.cure = one_of<std::string>({"", "all_ranks"});
   expect.error = maybe_text();
   expect.message = maybe_text();
   expect.bucket_all_reduces = maybe([] { return integer(0, 99); });
