@@ -2,6 +2,7 @@
 // The scenario that `lockstep new` writes.
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <sstream>
 #include <string>
 
@@ -41,6 +42,26 @@ TEST(ScenarioTemplateTest, ShowsDefaultsAsTheyAre) {
       text,
       HasSubstr("#bucket_cap_bytes = " + std::to_string(defaults.ddp.bucket_cap_bytes) + " "));
   EXPECT_THAT(text, HasSubstr("#schedule = \"" + defaults.world.schedule + "\"\n"));
+}
+
+TEST(ScenarioTemplateTest, TheExamplesOfTheReadmeAreValid) {
+  std::ifstream readme(LOCKSTEP_SCENARIOS_DIR "/README.md");
+  std::string example;
+  int num_examples = 0;
+  bool inside = false;
+  for (std::string line; std::getline(readme, line);) {
+    if (line == "```toml") {
+      inside = true;
+    } else if (inside && line == "```") {
+      EXPECT_THAT(findings_of(example), IsEmpty()) << example;
+      ++num_examples;
+      inside = false;
+      example.clear();
+    } else if (inside) {
+      example += line + "\n";
+    }
+  }
+  EXPECT_EQ(num_examples, 2);
 }
 
 TEST(ScenarioTemplateTest, KeepsToAHundredColumns) {
