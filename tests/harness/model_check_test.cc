@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+// What check_model and check_route find, and what is known of a model without building it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "harness/block_spec.h"
+#include "harness/model.h"
+
+namespace lockstep::harness {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+/// A trunk, an inner stage of two branches that are added, and two heads.
+ModelSpec branching() {
+  ModelSpec model;
+  model.kind = "graph";
+  model.blocks = {{"trunk", "linear 6 4"}, {"left", "linear 4 4"},   {"right", "same left"},
+                  {"act", "relu"},         {"vision", "linear 4 3"}, {"text", "linear 4 2 no_bias"},
+                  {"spare", "linear 9 9"}};
+  model.forward = {{"trunk"}, {"left", "right"}, {"act"}, {"vision", "text"}};
+  return model;
+}
+
+ModelSpec graph(std::vector<std::pair<std::string, std::string>> blocks) {
+  ModelSpec model;
+  model.kind = "graph";
+  model.blocks = std::move(blocks);
+  return model;
+}
+
+/// The only finding there is; fails if there are more or none.
+ModelFinding only(const std::vector<ModelFinding>& findings) {
+  EXPECT_EQ(findings.size(), 1U);
+  return findings.empty() ? ModelFinding{} : findings[0];
+}
+
+TEST(BlockSpecTest, ReadsEveryKind) {
+  const BlockSpec linear = parse_block("linear 4 8 no_bias").spec;
+  EXPECT_EQ(linear.kind, BlockKind::kLinear);
+  EXPECT_EQ(linear.in, 4);
+  EXPECT_EQ(linear.out, 8);
+  EXPECT_FALSE(linear.bias);
+  const BlockSpec conv2d = parse_block("  conv2d 1 4   3 ").spec;
+  EXPECT_EQ(conv2d.kernel, 3);
+  EXPECT_TRUE(conv2d.bias);
+  EXPECT_EQ(parse_block("dropout 0.25").spec.rate, 0.25);
+  EXPECT_EQ(parse_block("same trunk").spec.same, "trunk");
+  for (const char* text : {"relu", "tanh", "identity", "batch_norm 8", "layer_norm 8",
+                           "embedding 16 4", "flatten", "scale 4", "linear 1 1"}) {
+    EXPECT_EQ(parse_block(text).error, "") << text;
+  }
+}
+
+TEST(BlockSpecTest, SaysHowAMisspeltBlockIsWritten) {
+  EXPECT_THAT(parse_block("linear 4").error, HasSubstr("linear 4 8"));
+  EXPECT_THAT(parse_block("linear 4 0").error, HasSubstr("not a size"));
+  EXPECT_THAT(parse_block("linear 4 8.5").error, HasSubstr("not a size"));
+  EXPECT_THAT(parse_block("linear 4 9999999999999999999999").error, HasSubstr("not a size"));
+  EXPECT_THAT(parse_block("conv2d 1 1 65").error, HasSubstr("from 1 to 64"));
+  EXPECT_THAT(parse_block("dropout 1").error, HasSubstr("probability"));
+  EXPECT_THAT(parse_block("dropout nan").error, HasSubstr("probability"));
+  EXPECT_THAT(parse_block("relu 3").error, HasSubstr("instead of 0"));
+  EXPECT_THAT(parse_block("batch_norm 8 no_bias").error, HasSubstr("batch_norm 8"));
+  EXPECT_THAT(parse_block("").error, HasSubstr("linear, relu"));
+  EXPECT_THAT(parse_block("lineer 4 8").error, HasSubstr("kind of block"));
+}
+
+TEST(CheckModelTest, FindsNothingInSoundModels) {
+  EXPECT_THAT(check_model(ModelSpec{}, DataSpec{}), IsEmpty());
+  EXPECT_THAT(check_model(branching(), DataSpec{}), IsEmpty());
+  EXPECT_THAT(
+      check_model(
+          graph({{"table", "embedding 16 4"}, {"norm", "layer_norm 4"}, {"out", "linear 4 16"}}),
+          DataSpec{}),
+      IsEmpty());
+  EXPECT_THAT(check_model(graph({{"conv", "conv2d 1 4 3"},
+                                 {"norm", "batch_norm 4"},
+                                 {"flat", "flatten"},
+                                 {"out", "linear 64 2"}}),
+                          DataSpec{}),
+              IsEmpty());
+}
+
+struct Mistake {
+  std::string name;
+  std::function<void(ModelSpec&, DataSpec&)> make;
+  std::string key;
+  std::string message;
+};
+
+class CheckModelMistakes : public ::testing::TestWithParam<Mistake> {};
+
+TEST_P(CheckModelMistakes, IsTheOnlyFindingUnderItsKey) {
+  ModelSpec model = branching();
+  DataSpec data;
+  GetParam().make(model, data);
+  const ModelFinding finding = only(check_model(model, data));
+  EXPECT_EQ(finding.key, GetParam().key);
+  EXPECT_THAT(finding.message, HasSubstr(GetParam().message));
+}
+
+std::vector<Mistake> mistakes() {
+  return {
+      {"Kind", [](ModelSpec& m, DataSpec&) { m = ModelSpec{}, m.kind = "cnn"; }, "model.kind",
+       "\"cnn\""},
+      {"MlpWithBlocks", [](ModelSpec& m, DataSpec&) { m.kind = "mlp"; }, "model.kind", "graph"},
+      {"OneWidth", [](ModelSpec& m, DataSpec&) { m = ModelSpec{}, m.widths = {8}; }, "model.widths",
+       "at least"},
+      {"ZeroWidth",
+       [](ModelSpec& m, DataSpec&) {
+         m = ModelSpec{}, m.widths = {8, 0};
+       },
+       "model.widths", "\"0\""},
+      {"HugeWidths",
+       [](ModelSpec& m, DataSpec&) {
+         m = ModelSpec{}, m.widths = {9000, 9000};
+       },
+       "model.widths", "81009000"},
+      {"Activation", [](ModelSpec& m, DataSpec&) { m = ModelSpec{}, m.activation = "flatten"; },
+       "model.activation", "relu"},
+      {"Dtype", [](ModelSpec& m, DataSpec&) { m.dtype = "float16"; }, "model.dtype", "float64"},
+      {"BlockText", [](ModelSpec& m, DataSpec&) { m.blocks[0].second = "linear 6"; },
+       "model.blocks.trunk", "linear 4 8"},
+      {"BlockName", [](ModelSpec& m, DataSpec&) { m.blocks.emplace_back("a.b", "relu"); },
+       "model.blocks.a.b", "letters"},
+      {"BlockTwice", [](ModelSpec& m, DataSpec&) { m.blocks.emplace_back("act", "relu"); },
+       "model.blocks.act", "already"},
+      {"SameOfALaterBlock",
+       [](ModelSpec& m, DataSpec&) {
+         m.blocks.insert(m.blocks.begin(), {"x", "same left"});
+       },
+       "model.blocks.x", "earlier"},
+      {"UnknownStageBlock",
+       [](ModelSpec& m, DataSpec&) {
+         m.forward[2] = {"act", "relu"};
+       },
+       "model.forward", "no block \"relu\""},
+      {"StageBlockTwice",
+       [](ModelSpec& m, DataSpec&) { m.forward.insert(m.forward.begin() + 2, {{"left"}}); },
+       "model.forward", "same left"},
+      {"EmptyStage", [](ModelSpec& m, DataSpec&) { m.forward.insert(m.forward.begin(), {{}}); },
+       "model.forward", "at least one"},
+      {"ShapesDoNotFit", [](ModelSpec& m, DataSpec&) { m.blocks[4].second = "linear 5 3"; },
+       "model.blocks.vision", "last dimension of 5, but gets [4]"},
+      {"BranchesDoNotAddUp", [](ModelSpec& m, DataSpec&) { m.blocks[2].second = "linear 4 5"; },
+       "model.blocks.right", "[5], but is added to [4]"},
+      {"NoBlockWithASize", [](ModelSpec& m, DataSpec&) { m.forward = {{"act"}}; }, "model.forward",
+       "size"},
+      {"NoParameters",
+       [](ModelSpec& m, DataSpec&) {
+         m = graph({{"act", "relu"}});
+       },
+       "model.blocks", "no parameters"},
+      {"EmbeddingInside",
+       [](ModelSpec& m, DataSpec&) {
+         m = graph({{"a", "linear 4 4"}, {"b", "embedding 4 4"}});
+       },
+       "model.blocks.b", "comes first"},
+      {"TokensIntoALinear",
+       [](ModelSpec& m, DataSpec&) {
+         m = graph({{"a", "linear 4 4"}, {"b", "embedding 4 4"}});
+         m.forward = {{"b", "a"}};
+       },
+       "model.blocks.a", "real numbers"},
+      {"BatchNormOfTokens",
+       [](ModelSpec& m, DataSpec&) {
+         m = graph({{"a", "embedding 4 4"}, {"b", "batch_norm 4"}});
+       },
+       "model.blocks.b", "[4, height, width]"},
+      {"KernelTooLarge",
+       [](ModelSpec& m, DataSpec&) {
+         m = graph({{"a", "conv2d 1 1 7"}});
+       },
+       "model.blocks.a", "at least 7"},
+      {"FrozenUnknown", [](ModelSpec& m, DataSpec&) { m.frozen = {"trunk.wait"}; }, "model.frozen",
+       "trunk.weight"},
+      {"FrozenWithoutParameters", [](ModelSpec& m, DataSpec&) { m.frozen = {"act"}; },
+       "model.frozen", "no parameters"},
+      {"TieOfOne", [](ModelSpec& m, DataSpec&) { m.tied = {{"trunk.weight"}}; }, "model.tied",
+       "two parameters"},
+      {"TieOfABlock",
+       [](ModelSpec& m, DataSpec&) {
+         m.tied = {{"trunk.weight", "text"}};
+       },
+       "model.tied", "no parameter \"text\""},
+      {"TieOfShapes",
+       [](ModelSpec& m, DataSpec&) {
+         m.tied = {{"trunk.weight", "left.weight"}};
+       },
+       "model.tied", "[4, 6]"},
+      {"TieOfOneTensor",
+       [](ModelSpec& m, DataSpec&) {
+         m.tied = {{"left.weight", "right.weight"}};
+       },
+       "model.tied", "one tensor already"},
+      {"DataKind", [](ModelSpec&, DataSpec& d) { d.kind = "text"; }, "data.kind", "regression"},
+      {"NoSamples", [](ModelSpec&, DataSpec& d) { d.samples = 0; }, "data.samples", "from 1"},
+      {"NoTokens", [](ModelSpec&, DataSpec& d) { d.sequence_tokens = -1; }, "data.sequence_tokens",
+       "from 1"},
+      {"NoPixels", [](ModelSpec&, DataSpec& d) { d.image_pixels = 1 << 20; }, "data.image_pixels",
+       "from 1"},
+      {"TooMuchData",
+       [](ModelSpec& m, DataSpec& d) {
+         m = ModelSpec{}, m.widths = {1024, 1}, d.samples = 1 << 20;
+       },
+       "data.samples", "1025 numbers"},
+      {"OneClass",
+       [](ModelSpec& m, DataSpec& d) {
+         m = ModelSpec{}, m.widths = {4, 1}, d.kind = "classification";
+       },
+       "data.kind", "at least 2 classes"},
+      {"ExactTanh",
+       [](ModelSpec& m, DataSpec& d) { m = ModelSpec{}, m.activation = "tanh", d.exact = true; },
+       "model.activation", "never exact"},
+      {"ExactDropout",
+       [](ModelSpec& m, DataSpec& d) { m.blocks[3].second = "dropout 0.25", d.exact = true; },
+       "model.blocks.act", "power of two"},
+      {"ExactClassification",
+       [](ModelSpec&, DataSpec& d) { d.kind = "classification", d.exact = true; }, "data.exact",
+       "logarithms"},
+  };
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CheckModelMistakes, ::testing::ValuesIn(mistakes()),
+                         [](const auto& tested) { return tested.param.name; });
+
+TEST(CheckModelTest, ReportsAllMistakesAtOnce) {
+  ModelSpec model = branching();
+  model.dtype = "half";
+  model.frozen = {"nothing"};
+  model.blocks[0].second = "linear";
+  EXPECT_EQ(check_model(model, DataSpec{}).size(), 3U);
+}
+
+TEST(CheckModelTest, AnInexactBlockThatNoStageNamesDoesNotMatter) {
+  ModelSpec model = branching();
+  model.blocks.emplace_back("unused", "tanh");
+  DataSpec data;
+  data.exact = true;
+  EXPECT_THAT(check_model(model, data), IsEmpty());
+}
+
+TEST(ModelNamesTest, FollowTheOrderOfRegistration) {
+  EXPECT_THAT(block_names(ModelSpec{}), ElementsAre("layer0", "act0", "layer1"));
+  EXPECT_THAT(parameter_names(ModelSpec{}),
+              ElementsAre("layer0.weight", "layer0.bias", "layer1.weight", "layer1.bias"));
+  EXPECT_THAT(parameter_names(branching()),
+              ElementsAre("trunk.weight", "trunk.bias", "left.weight", "left.bias", "vision.weight",
+                          "vision.bias", "text.weight", "spare.weight", "spare.bias"));
+  EXPECT_THAT(buffer_names(graph({{"a", "batch_norm 4"}, {"b", "same a"}, {"c", "batch_norm 4"}})),
+              ElementsAre("a.running_mean", "a.running_var", "a.num_batches_tracked",
+                          "c.running_mean", "c.running_var", "c.num_batches_tracked"));
+}
+
+TEST(ModelNamesTest, ATiedParameterAppearsUnderItsFirstNameWhicheverIsTiedToWhich) {
+  ModelSpec model = graph({{"table", "embedding 16 4"}, {"out", "linear 4 16"}});
+  for (const auto& pair : {std::vector<std::string>{"table.weight", "out.weight"},
+                           std::vector<std::string>{"out.weight", "table.weight"}}) {
+    model.tied = {pair};
+    EXPECT_THAT(parameter_names(model), ElementsAre("table.weight", "out.bias"));
+  }
+}
+
+TEST(ModelNamesTest, ParametersOfResolvesBlocksAliasesAndTies) {
+  ModelSpec model = branching();
+  EXPECT_THAT(parameters_of(model, "right"), ElementsAre("left.weight", "left.bias"));
+  EXPECT_THAT(parameters_of(model, "right.bias"), ElementsAre("left.bias"));
+  EXPECT_THAT(parameters_of(model, "act"), IsEmpty());
+  EXPECT_THAT(parameters_of(model, "wrong"), IsEmpty());
+  model.tied = {{"left.bias", "trunk.bias"}};
+  EXPECT_THAT(parameters_of(model, "left"), ElementsAre("left.weight", "trunk.bias"));
+}
+
+TEST(ModelNamesTest, RefuseAnUnsoundModel) {
+  ModelSpec model;
+  model.widths = {};
+  EXPECT_THROW(parameter_names(model), UsageError);
+}
+
+TEST(ModelShapesTest, FollowTheBlocks) {
+  DataSpec data;
+  EXPECT_THAT(output_shapes(branching(), data), ElementsAre(ElementsAre(3), ElementsAre(2)));
+  const InputShape features = input_shape(branching(), data);
+  EXPECT_EQ(features.kind, InputKind::kFeatures);
+  EXPECT_THAT(features.sizes, ElementsAre(6));
+
+  data.sequence_tokens = 5;
+  const ModelSpec tokens = graph({{"table", "embedding 16 4"}, {"out", "linear 4 7"}});
+  EXPECT_EQ(input_shape(tokens, data).vocabulary, 16);
+  EXPECT_THAT(input_shape(tokens, data).sizes, ElementsAre(5));
+  EXPECT_THAT(output_shapes(tokens, data), ElementsAre(ElementsAre(5, 7)));
+
+  data.image_pixels = 8;
+  // 8 - 3 + 1 = 6 pixels a side.
+  const ModelSpec image = graph({{"act", "relu"}, {"conv", "conv2d 2 4 3"}, {"flat", "flatten"}});
+  EXPECT_THAT(input_shape(image, data).sizes, ElementsAre(2, 8, 8));
+  EXPECT_THAT(output_shapes(image, data), ElementsAre(ElementsAre(4 * 6 * 6)));
+}
+
+TEST(ModelUsesTest, CountsOnlyBlocksThatRunAndDropSomething) {
+  ModelSpec model = branching();
+  EXPECT_FALSE(uses_dropout(model));
+  EXPECT_FALSE(uses_batch_norm(model));
+  model.blocks.emplace_back("drop", "dropout 0.5");
+  model.blocks.emplace_back("norm", "batch_norm 4");
+  EXPECT_FALSE(uses_dropout(model));
+  EXPECT_FALSE(uses_batch_norm(model));
+  model.forward.insert(model.forward.begin() + 1, {{"drop"}, {"norm"}});
+  EXPECT_TRUE(uses_dropout(model));
+  EXPECT_TRUE(uses_batch_norm(model));
+  model.blocks[7].second = "dropout 0";
+  EXPECT_FALSE(uses_dropout(model));
+}
+
+Route skip(std::vector<std::string> blocks) { return {std::move(blocks), ""}; }
+
+TEST(CheckRouteTest, AllowsWhatKeepsShapes) {
+  const DataSpec data;
+  EXPECT_THAT(check_route(branching(), data, {}), IsEmpty());
+  EXPECT_THAT(check_route(branching(), data, skip({"left"})), IsEmpty());
+  EXPECT_THAT(check_route(branching(), data, skip({"left", "right", "act"})), IsEmpty());
+  EXPECT_THAT(check_route(branching(), data, skip({"vision"})), IsEmpty());
+}
+
+TEST(CheckRouteTest, NamesWhatDoesNotExistOrIsNeverUsed) {
+  const ModelFinding unknown = only(check_route(branching(), DataSpec{}, skip({"visoin"})));
+  EXPECT_EQ(unknown.key, "skip");
+  EXPECT_THAT(unknown.message, HasSubstr("vision, text"));
+  EXPECT_EQ(only(check_route(branching(), DataSpec{}, skip({"spare"}))).key, "skip");
+  EXPECT_EQ(only(check_route(branching(), DataSpec{}, {{}, "spare"})).key, "exit_after");
+}
+
+TEST(CheckRouteTest, RefusesShapesThatDoNotFitWithoutTheBlock) {
+  const ModelFinding finding = only(check_route(branching(), DataSpec{}, skip({"trunk"})));
+  EXPECT_EQ(finding.key, "skip");
+  EXPECT_THAT(finding.message, HasSubstr("\"left\" does not fit"));
+}
+
+TEST(CheckRouteTest, RefusesToSkipEveryHead) {
+  const ModelFinding finding = only(check_route(branching(), DataSpec{}, skip({"vision", "text"})));
+  EXPECT_THAT(finding.message, HasSubstr("every head"));
+}
+
+TEST(CheckRouteTest, TheOnlyHeadMayBeSkippedWhereItsInputFitsTheTargets) {
+  EXPECT_THAT(
+      check_route(graph({{"a", "linear 4 3"}, {"b", "linear 3 3"}}), DataSpec{}, skip({"b"})),
+      IsEmpty());
+  EXPECT_THAT(
+      only(check_route(graph({{"a", "linear 4 3"}, {"b", "linear 3 2"}}), DataSpec{}, skip({"b"})))
+          .message,
+      HasSubstr("would be [3], but the targets of head 0 are [2]"));
+}
+
+TEST(CheckRouteTest, AnEarlyExitYieldsHeadZeroSoMustHaveItsShape) {
+  ModelSpec model = branching();
+  const ModelFinding misfit = only(check_route(model, DataSpec{}, {{}, "left"}));
+  EXPECT_EQ(misfit.key, "exit_after");
+  EXPECT_THAT(misfit.message, HasSubstr("would be [4], but the targets of head 0 are [3]"));
+  model.blocks[4].second = "linear 4 4";
+  EXPECT_THAT(check_route(model, DataSpec{}, {{}, "left"}), IsEmpty());
+  EXPECT_THAT(only(check_route(model, DataSpec{}, {{}, "text"})).message, HasSubstr("last stage"));
+}
+
+}  // namespace
+}  // namespace lockstep::harness
