@@ -5,21 +5,21 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/rng.h"
 #include "sim/scheduler.h"
-#include "sim/split_mix64.h"
 
 namespace lockstep::sim {
 
 /// Picks uniformly among the runnable ranks, the current one included where it can go on.
 class RandomScheduler final : public Scheduler {
  public:
-  explicit RandomScheduler(std::uint64_t seed) : random_(seed) {}
+  explicit RandomScheduler(std::uint64_t seed) : random_(seed, RngStream::kSchedule) {}
 
   std::int64_t next(const std::vector<std::int64_t>& runnable, std::int64_t current,
                     bool may_stay) override;
 
  private:
-  SplitMix64 random_;
+  CounterRng random_;
 };
 
 }  // namespace lockstep::sim

@@ -14,6 +14,8 @@
 #include "sim/ring_order.h"
 
 #include <c10/core/ScalarType.h>
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
 
 #include <algorithm>
 #include <cstring>
@@ -31,36 +33,53 @@ constexpr std::int64_t kBlockNumel = 64;
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 std::int64_t round_up(std::int64_t a, std::int64_t b) { return ceil_div(a, b) * b; }
 
-// Integer sums wrap around, as the hardware's do.
+// What a sum of two T is computed in before it is rounded to T.
 template <typename T>
-T add(T own, T received) {
-  if constexpr (std::is_integral_v<T>) {
-    using Unsigned = std::make_unsigned_t<T>;
-    return static_cast<T>(
-        static_cast<Unsigned>(static_cast<Unsigned>(own) + static_cast<Unsigned>(received)));
-  } else {
-    return own + received;
-  }
-}
-
+struct Arithmetic {
+  using Type = T;
+};
+template <>
+struct Arithmetic<c10::Half> {
+  using Type = float;
+};
+template <>
+struct Arithmetic<c10::BFloat16> {
+  using Type = float;
+};
 template <typename T>
-using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+using Wide = typename Arithmetic<T>::Type;
 
-// The compiler may swap the operands of an addition, and which operand's NaN survives depends on
-// it. The rule is applied by hand: the rank's own NaN first, else the received one, quieted.
+// Which operand's NaN survives an addition depends on how the compiler orders them. The rule is
+// applied by hand: the rank's own NaN first, else the received one, quieted.
 template <typename T>
 T resolve_nan(T own, T received, T sum) {
-  constexpr Bits<T> kQuiet = Bits<T>{1} << (sizeof(T) == 4 ? 22 : 51);
+  using Bits = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
+  constexpr Bits kQuiet = Bits{1} << (sizeof(T) == 4 ? 22 : 51);
   const T source = own != own ? own : received;
   if (source == source) {
     return sum;  // inf - inf: the processor's own NaN
   }
-  Bits<T> bits;
+  Bits bits;
   std::memcpy(&bits, &source, sizeof(bits));
   bits |= kQuiet;
   T result;
   std::memcpy(&result, &bits, sizeof(result));
   return result;
+}
+
+template <typename T>
+T add(T own, T received) {
+  if constexpr (std::is_integral_v<T>) {
+    // Wraps around, as the hardware's sums do.
+    using Unsigned = std::make_unsigned_t<T>;
+    return static_cast<T>(
+        static_cast<Unsigned>(static_cast<Unsigned>(own) + static_cast<Unsigned>(received)));
+  } else {
+    const auto left = static_cast<Wide<T>>(own);
+    const auto right = static_cast<Wide<T>>(received);
+    const Wide<T> sum = left + right;
+    return static_cast<T>(sum != sum ? resolve_nan(left, right, sum) : sum);
+  }
 }
 
 // received[i] = own[i] + received[i] for a whole block.
@@ -71,34 +90,33 @@ void add_block(const T* __restrict own, T* __restrict received) {
       received[i] = add(own[i], received[i]);
     }
   } else {
+    using Count = std::conditional_t<sizeof(T) == 4, std::uint32_t, std::uint64_t>;
     T sum[kBlockNumel];
-    Bits<T> num_nan = 0;
+    Count num_nan = 0;
     for (std::int64_t i = 0; i < kBlockNumel; ++i) {
       sum[i] = own[i] + received[i];
-      num_nan += sum[i] != sum[i] ? Bits<T>{1} : Bits<T>{0};
+      num_nan += sum[i] != sum[i] ? Count{1} : Count{0};
     }
-    if (num_nan != 0) {
-      for (std::int64_t i = 0; i < kBlockNumel; ++i) {
-        sum[i] = sum[i] != sum[i] ? resolve_nan(own[i], received[i], sum[i]) : sum[i];
-      }
+    if (num_nan == 0) {
+      std::memcpy(received, sum, sizeof(sum));
+      return;
     }
-    std::memcpy(received, sum, sizeof(sum));
+    for (std::int64_t i = 0; i < kBlockNumel; ++i) {
+      received[i] = add(own[i], received[i]);
+    }
   }
 }
 
 template <typename T>
 void add_range(const T* own, T* received, std::int64_t numel) {
   std::int64_t i = 0;
-  for (; i + kBlockNumel <= numel; i += kBlockNumel) {
-    add_block(own + i, received + i);
+  if constexpr (std::is_same_v<T, Wide<T>>) {
+    for (; i + kBlockNumel <= numel; i += kBlockNumel) {
+      add_block(own + i, received + i);
+    }
   }
   for (; i < numel; ++i) {
-    const T sum = add(own[i], received[i]);
-    if constexpr (std::is_floating_point_v<T>) {
-      received[i] = sum != sum ? resolve_nan(own[i], received[i], sum) : sum;
-    } else {
-      received[i] = sum;
-    }
+    received[i] = add(own[i], received[i]);
   }
 }
 
@@ -106,7 +124,8 @@ void add_range(const T* own, T* received, std::int64_t numel) {
 template <typename T>
 void max_range(const T* own, T* received, std::int64_t numel) {
   for (std::int64_t i = 0; i < numel; ++i) {
-    received[i] = own[i] < received[i] ? received[i] : own[i];
+    received[i] =
+        static_cast<Wide<T>>(own[i]) < static_cast<Wide<T>>(received[i]) ? received[i] : own[i];
   }
 }
 
@@ -155,22 +174,19 @@ std::int64_t ring_chunk_numel(std::int64_t world_size, std::int64_t numel,
   return (num_segments / world_size) * (segment_bytes / element_bytes);
 }
 
-void check_ring_dtype(at::ScalarType dtype) {
+bool is_ring_dtype(at::ScalarType dtype) {
   switch (dtype) {
     case at::kFloat:
     case at::kDouble:
+    case at::kHalf:
+    case at::kBFloat16:
     case at::kInt:
     case at::kLong:
     case at::kChar:
     case at::kByte:
-      return;
-    case at::kHalf:
-      throw UsageError(
-          "all_reduce of Half is refused: Gloo's float16 addition loses terms for some bit "
-          "patterns, so there is no right result to agree on; reduce in Float");
+      return true;
     default:
-      throw UsageError(fmt::format("all_reduce of {} is refused: Gloo cannot reduce this type",
-                                   c10::toString(dtype)));
+      return false;
   }
 }
 
@@ -184,6 +200,10 @@ void ring_all_reduce(const std::vector<at::Tensor>& by_rank, ReduceOp op) {
       return reduce_chunks<float>(by_rank, op);
     case at::kDouble:
       return reduce_chunks<double>(by_rank, op);
+    case at::kHalf:
+      return reduce_chunks<c10::Half>(by_rank, op);
+    case at::kBFloat16:
+      return reduce_chunks<c10::BFloat16>(by_rank, op);
     case at::kInt:
       return reduce_chunks<std::int32_t>(by_rank, op);
     case at::kLong:
@@ -193,7 +213,8 @@ void ring_all_reduce(const std::vector<at::Tensor>& by_rank, ReduceOp op) {
     case at::kByte:
       return reduce_chunks<std::uint8_t>(by_rank, op);
     default:
-      check_ring_dtype(by_rank.front().scalar_type());
+      throw InvariantError(
+          fmt::format("no sums of {}", c10::toString(by_rank.front().scalar_type())));
   }
 }
 

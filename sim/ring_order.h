@@ -16,14 +16,15 @@ namespace lockstep::sim {
 std::int64_t ring_chunk_numel(std::int64_t world_size, std::int64_t numel,
                               std::int64_t element_bytes);
 
-/// Float, Double, Int, Long, Char and Byte. Errors: UsageError, with the reason, for all others.
-void check_ring_dtype(at::ScalarType dtype);
+/// Float, Double, Half, BFloat16, Int, Long, Char and Byte can be reduced.
+bool is_ring_dtype(at::ScalarType dtype);
 
 /// Reduces the tensors of all ranks in place; all end with the same bits, those that Gloo's ring
-/// would leave (NaN payloads included, as on x86).
+/// would leave (NaN payloads included, as on x86). Half and BFloat16 are added in float and rounded
+/// at each hop; this leaves out the terms that Gloo's own float16 addition loses.
 ///
 /// Shapes: `by_rank` is [world_size]; CPU, contiguous, one numel and one dtype that passes
-///         `check_ring_dtype`; no two share memory.
+///         `is_ring_dtype`; no two share memory.
 void ring_all_reduce(const std::vector<at::Tensor>& by_rank, ReduceOp op);
 
 }  // namespace lockstep::sim

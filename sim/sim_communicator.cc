@@ -49,7 +49,10 @@ CollectiveInfo make_info(CollectiveKind kind, const at::Tensor& tensor, Collecti
 std::unique_ptr<Work> SimCommunicator::all_reduce(at::Tensor tensor, ReduceOp op,
                                                   CollectiveTag tag) {
   check_tensor(tensor, CollectiveKind::kAllReduce);
-  check_ring_dtype(tensor.scalar_type());
+  LOCKSTEP_USAGE(is_ring_dtype(tensor.scalar_type()),
+                 "all_reduce of {}; Float, Double, Half, BFloat16, Int, Long, Char and Byte can be "
+                 "reduced",
+                 c10::toString(tensor.scalar_type()));
   CollectiveInfo info = make_info(CollectiveKind::kAllReduce, tensor, tag);
   info.op = op;
   return launch({std::move(info), std::move(tensor), {}});

@@ -8,14 +8,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "sim/split_mix64.h"
-
 namespace lockstep::test {
 namespace {
 
 using sim::make_scheduler;
 using sim::SchedulePolicy;
-using sim::SplitMix64;
 
 using Ranks = std::vector<std::int64_t>;
 
@@ -69,21 +66,6 @@ TEST(RandomSchedulerTest, ChoosesUniformlyAmongTheRunnableAndNobodyElse) {
   // Each is binomial with mean 10,000 and standard deviation sqrt(30,000 * 2 / 9) = 82.
   for (const std::size_t rank : {1U, 3U, 5U}) {
     EXPECT_NEAR(num_chosen[rank], kDraws / 3, 5 * 82);
-  }
-}
-
-TEST(SplitMix64Test, GivesThePublishedSequence) {
-  // The first outputs of the reference implementation for seed 1234567.
-  SplitMix64 random(1234567);
-  EXPECT_EQ(random.next(), 6457827717110365317ULL);
-  EXPECT_EQ(random.next(), 3203168211198807973ULL);
-  EXPECT_EQ(random.next(), 9817491932198370423ULL);
-}
-
-TEST(SplitMix64Test, StaysBelowItsBound) {
-  SplitMix64 random(3);
-  for (std::uint64_t bound = 1; bound <= 1000; ++bound) {
-    EXPECT_LT(random.below(bound), bound);
   }
 }
 
