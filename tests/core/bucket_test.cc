@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layout of buckets and scaling of gradients.
+#include "core/bucket.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "core/error.h"
+
+namespace lockstep::test {
+namespace {
+
+TEST(BucketTest, PacksViewsWithoutGaps) {
+  const std::vector<at::Tensor> parameters = {at::zeros({2, 3}), at::zeros({0}), at::zeros({}),
+                                              at::zeros({5})};
+  const Bucket bucket(parameters, {3, 1, 0, 2});
+  EXPECT_EQ(bucket.flat.sizes(), (std::vector<std::int64_t>{5 + 0 + 6 + 1}));
+  std::vector<std::int64_t> offsets;
+  for (const Bucket::Slot& slot : bucket.slots) {
+    offsets.push_back(slot.offset);
+    EXPECT_EQ(slot.view.sizes(), parameters[static_cast<std::size_t>(slot.parameter)].sizes());
+    EXPECT_TRUE(slot.view.is_alias_of(bucket.flat));
+    EXPECT_EQ(slot.view.storage_offset(), slot.offset);
+  }
+  EXPECT_THAT(offsets, ::testing::ElementsAre(0, 5, 5, 11));
+}
+
+TEST(BucketTest, ADenseParameterKeepsItsStrides) {
+  const at::Tensor channels_last = at::zeros({2, 3, 4, 5}).to(at::MemoryFormat::ChannelsLast);
+  const Bucket bucket({channels_last}, {0});
+  EXPECT_EQ(bucket.slots[0].view.strides(), channels_last.strides());
+}
+
+TEST(BucketTest, AParameterWithGapsGetsAContiguousView) {
+  const at::Tensor with_gaps = at::zeros({4, 6}).narrow(1, 0, 3);
+  const Bucket bucket({with_gaps}, {0});
+  EXPECT_EQ(bucket.slots[0].view.strides(), (std::vector<std::int64_t>{3, 1}));
+  EXPECT_EQ(bucket.flat.numel(), 12);
+}
+
+TEST(BucketTest, RejectsEmptyAndMixedBuckets) {
+  EXPECT_THROW(Bucket({at::zeros({1})}, {}), UsageError);
+  EXPECT_THROW(Bucket({at::zeros({1}), at::zeros({1}, at::kDouble)}, {0, 1}), UsageError);
+}
+
+// 1/3 in double, rounded to float once, times 5 is not always 5/3 rounded once: the two ways of
+// scaling differ in the last bit for some values, and each must be exactly its own formula.
+TEST(BucketTest, CopyingMultipliesByTheReciprocalRoundedOnce) {
+  for (const std::int64_t divisor : {1, 2, 3, 5, 7}) {
+    const at::Tensor gradient = at::arange(1, 200, at::kFloat);
+    const at::Tensor view = at::empty_like(gradient);
+    scale_into(view, gradient, divisor);
+    const auto reciprocal = static_cast<float>(1.0 / static_cast<double>(divisor));
+    for (std::int64_t i = 0; i < gradient.numel(); ++i) {
+      EXPECT_EQ(view[i].item<float>(), gradient[i].item<float>() * reciprocal);
+    }
+  }
+}
+
+TEST(BucketTest, InPlaceScalingIsATrueDivision) {
+  bool differs_from_reciprocal = false;
+  for (const std::int64_t divisor : {1, 2, 3, 5, 7}) {
+    const at::Tensor gradient = at::arange(1, 200, at::kFloat);
+    const at::Tensor view = gradient.clone();
+    scale_in_place(view, divisor);
+    const auto reciprocal = static_cast<float>(1.0 / static_cast<double>(divisor));
+    for (std::int64_t i = 0; i < gradient.numel(); ++i) {
+      const auto value = gradient[i].item<float>();
+      EXPECT_EQ(view[i].item<float>(), value / static_cast<float>(divisor));
+      differs_from_reciprocal |= view[i].item<float>() != value * reciprocal;
+    }
+  }
+  EXPECT_TRUE(differs_from_reciprocal);
+}
+
+TEST(BucketTest, ScalingHandlesOtherStridesAndDtypes) {
+  for (const auto dtype : {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble}) {
+    const at::Tensor gradient = at::arange(0, 6, dtype).view({2, 3}).t();
+    const at::Tensor view = at::empty({3, 2}, dtype);
+    scale_into(view, gradient, 2);
+    EXPECT_TRUE(view.to(at::kDouble).equal(gradient.to(at::kDouble) / 2)) << dtype;
+    EXPECT_EQ(view.scalar_type(), dtype);
+  }
+}
+
+TEST(BucketTest, OnlyTheSameElementsInTheSameShapeAreTheSameView) {
+  const at::Tensor flat = at::zeros({12});
+  const at::Tensor view = flat.narrow(0, 2, 6).view({2, 3});
+  EXPECT_TRUE(is_same_view(view, view.detach()));
+  EXPECT_FALSE(is_same_view(view, view.clone()));
+  EXPECT_FALSE(is_same_view(view, flat.narrow(0, 3, 6).view({2, 3})));
+  EXPECT_FALSE(is_same_view(view, view.view({3, 2})));
+}
+
+}  // namespace
+}  // namespace lockstep::test
