@@ -40,10 +40,10 @@ namespace lockstep::harness {
 
 /// The whole data set, drawn once from the counter-based generator of (seed, stream data).
 ///
-/// Inputs are normal; tokens are uniform over the vocabulary. Targets can be learned: regression
-/// targets are a sparse random linear map of the inputs plus noise of a tenth of their size,
-/// classes are the largest of such a map. Exact data: see Note [Exact data]. Order: sample i does
-/// not depend on how many samples there are.
+/// Inputs are uniform with variance 1; tokens are uniform over the vocabulary. Targets can be
+/// learned: regression targets are a sparse random linear map of the inputs plus noise of a tenth
+/// of their size, classes are the largest of such a map. Exact data: see Note [Exact data]. Order:
+/// sample i does not depend on how many samples there are.
 class Dataset {
  public:
   /// Precondition: check_model() found nothing.

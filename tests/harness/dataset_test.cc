@@ -92,13 +92,14 @@ TEST(DatasetTest, ConvertsRatherThanDrawsForAnotherPrecision) {
   EXPECT_EQ(tokens.to("float64").inputs({0}).scalar_type(), at::kLong);
 }
 
-TEST(DatasetTest, InputsAreNormalAndTokensCoverTheVocabulary) {
+TEST(DatasetTest, InputsHaveUnitVarianceAndTokensCoverTheVocabulary) {
   Case value = mlp_case({8, 4});
   value.data.samples = 512;
-  // 4096 draws: the mean is within 5 / 64, the variance within 5 sqrt(2 / 4096).
+  // 4096 uniform draws: the mean is within 5 / 64; squares have the variance 4 / 5.
   const at::Tensor inputs = Dataset(value).inputs(first(512));
   EXPECT_NEAR(inputs.mean().item<double>(), 0.0, 5.0 / 64);
-  EXPECT_NEAR(inputs.var().item<double>(), 1.0, 5.0 * std::sqrt(2.0 / 4096));
+  EXPECT_NEAR(inputs.pow(2).mean().item<double>(), 1.0, 5.0 * std::sqrt(0.8 / 4096));
+  EXPECT_LE(inputs.abs().max().item<double>(), std::sqrt(3.0) + 1e-6);
   // 256 draws of 4 tokens: one is missed with probability below 4 * 0.75^256.
   const at::Tensor tokens =
       Dataset(graph_case({{"table", "embedding 4 4"}})).inputs(first(64)).flatten();
@@ -316,9 +317,9 @@ TEST(ExactDataTest, InexactCasesAreSeen) {
   Case adam = sound;
   adam.train.optimizer.kind = "adam";
   EXPECT_FALSE(stays_exact(adam));
-  Case normal_data = sound;
-  normal_data.data.exact = false;
-  EXPECT_FALSE(stays_exact(normal_data));
+  Case usual_data = sound;
+  usual_data.data.exact = false;
+  EXPECT_FALSE(stays_exact(usual_data));
   Case too_many_bits = sound;
   too_many_bits.train.loss = "mse";
   EXPECT_FALSE(stays_exact(too_many_bits));
