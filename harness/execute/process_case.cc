@@ -18,7 +18,6 @@ using std::chrono::nanoseconds;
 
 // Gloo must not give up before the watch has decided.
 constexpr int kTransferTimeoutOverHang = 10;
-constexpr int kCannotExecute = 127;
 
 std::int64_t to_ms(nanoseconds duration) {
   return std::max<std::int64_t>(1, duration_cast<milliseconds>(duration).count());
@@ -203,10 +202,11 @@ void ProcessCase::drain(std::int64_t rank) {
 void ProcessCase::note_death(std::int64_t rank) {
   RankFate& fate = ranks_[static_cast<std::size_t>(rank)];
   fate.died = pool_.discard(rank);
-  LOCKSTEP_CHECK(fate.is_connected || fate.died->status != kCannotExecute,
-                 "a worker process exited with status {} before it did anything: its binary cannot "
-                 "be executed or is no worker",
-                 fate.died->status);
+  LOCKSTEP_CHECK(
+      fate.is_connected || fate.died->signal != 0,
+      "a worker process exited with status {} before it met its peers: its binary cannot "
+      "be executed or is no worker",
+      fate.died->status);
   if (watch_) {
     watch_->note_ended(rank, 0, now());
   }

@@ -76,9 +76,7 @@ class Worker {
   explicit Worker(WorkerOptions options)
       : options_(std::move(options)), channel_(options_.socket_fd) {
     if (!options_.make_body) {
-      options_.make_body = [](const Program& program, std::int64_t rank, RankServices services) {
-        return std::make_unique<RealBody>(program, rank, std::move(services));
-      };
+      options_.make_body = make_rank_body;
     }
   }
 
@@ -305,6 +303,11 @@ void Worker::handle(const Message& message) {
 }
 
 }  // namespace
+
+std::unique_ptr<WorkerBody> make_rank_body(const Program& program, std::int64_t rank,
+                                           RankServices services) {
+  return std::make_unique<RealBody>(program, rank, std::move(services));
+}
 
 void serve_as_worker(WorkerOptions options) {
   at::set_num_threads(1);

@@ -24,10 +24,14 @@ class WorkerBody {
   virtual std::int64_t progress() const = 0;
 };
 
+/// The real thing: a RankBody. `program` outlives it.
+std::unique_ptr<WorkerBody> make_rank_body(const Program& program, std::int64_t rank,
+                                           RankServices services);
+
 struct WorkerOptions {
   int socket_fd = -1;     ///< one end of a socket pair; the parent holds the other
   std::string directory;  ///< removed, with all in it, once the parent is gone
-  /// Makes the body of one rank of one case; null: RankBody.
+  /// Makes the body of one rank of one case; null: make_rank_body.
   std::function<std::unique_ptr<WorkerBody>(const Program&, std::int64_t rank, RankServices)>
       make_body;
   /// Called before the rank meets its peers; null: nothing.
