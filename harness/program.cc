@@ -71,8 +71,8 @@ std::vector<std::vector<std::int64_t>> batches_of_rank(const Case& value, std::i
   DistributedSampler sampler(options);
   const std::int64_t batch = value.train.batch_per_rank;
   std::vector<std::vector<std::int64_t>> batches;
-  for (std::int64_t epoch = 0;
-       static_cast<std::int64_t>(batches.size()) < value.train.steps; ++epoch) {
+  for (std::int64_t epoch = 0; static_cast<std::int64_t>(batches.size()) < value.train.steps;
+       ++epoch) {
     sampler.set_epoch(epoch);
     const std::vector<std::int64_t> indices = sampler.indices();
     LOCKSTEP_USAGE(static_cast<std::int64_t>(indices.size()) >= batch,
@@ -147,9 +147,8 @@ StepPlan plan_step(const Case& value, Role role, std::int64_t rank, std::int64_t
 
 double loss_scale(const Case& value) {
   // A mean over a window of micro-batches is the mean of their means; a sum is their sum.
-  double scale = value.train.reduction == "mean"
-                     ? 1.0 / static_cast<double>(value.train.micro_batches)
-                     : 1.0;
+  double scale =
+      value.train.reduction == "mean" ? 1.0 / static_cast<double>(value.train.micro_batches) : 1.0;
   if (value.train.scale_loss_by_world_size) {
     scale *= static_cast<double>(value.world.ranks);
   }
@@ -165,6 +164,10 @@ Program compile_ranks(const Case& value, Role role) {
     const bool subject = role == Role::kSubject;
     if (subject && has_fault(value, "per_rank_init", rank, -1)) {
       of_rank.init_rank = rank;
+    }
+    if (subject && has_fault(value, "no_division", rank, -1)) {
+      // W times the loss is what a sum without division amounts to.
+      of_rank.loss_scale *= static_cast<double>(value.world.ranks);
     }
     const bool same = subject && has_fault(value, "same_batches", rank, -1);
     const auto batches = batches_of_rank(value, same ? 0 : rank);

@@ -104,13 +104,12 @@ struct RankBody::Impl {
 
 void RankBody::Impl::train_all() {
   const Case& value = program.value;
-  auto model = std::make_shared<GraphModel>(value.model, value.data.exact, value.seed,
-                                            of_rank.init_rank);
+  auto model =
+      std::make_shared<GraphModel>(value.model, value.data.exact, value.seed, of_rank.init_rank);
   trainable_names = trainable_parameters(*model).names;
   std::unique_ptr<Optimizer> optimizer;
   if (value.train.optimizer_before_wrapping) {
-    optimizer =
-        std::make_unique<Optimizer>(value.train.optimizer, all_parameters(*model).tensors);
+    optimizer = std::make_unique<Optimizer>(value.train.optimizer, all_parameters(*model).tensors);
   }
   const auto owned = make_gradient_sync(
       {&value, model, services.communicator, &observer, forgotten_parameters(value)});
@@ -141,10 +140,9 @@ void RankBody::Impl::train_all() {
 
   const Dataset data(value);
   Replica replica{&of_rank, model};
-  const TrainerParts parts{program,  data,
-                           {replica}, *owned,
-                           *optimizer, services.communicator,
-                           services.sleep, &observer, position};
+  const TrainerParts parts{program,        data,       {replica},
+                           *owned,         *optimizer, services.communicator,
+                           services.sleep, &observer,  position};
   records.front().ending = train(parts, records);
 }
 
@@ -176,13 +174,13 @@ std::vector<NeverReady> RankBody::Impl::never_ready() const {
         entry.bucket = member == index ? static_cast<std::int64_t>(b) : entry.bucket;
       }
     }
-    entry.why = "its gradient was not computed by the backward of step " +
-                std::to_string(position.step());
+    entry.why =
+        "its gradient was not computed by the backward of step " + std::to_string(position.step());
     const std::string block = entry.parameter.substr(0, entry.parameter.find('.'));
     for (std::size_t i = 0; i < blocks.size() && i < blocks_run.size(); ++i) {
       if (blocks[i] == block && !blocks_run[i]) {
-        entry.why = fmt::format("block {} was not run in the last forward of rank {}", block,
-                                of_rank.rank);
+        entry.why =
+            fmt::format("block {} was not run in the last forward of rank {}", block, of_rank.rank);
       }
     }
     result.push_back(std::move(entry));

@@ -2,7 +2,6 @@
 // What a training run leaves behind: per rank and step, the bits of everything.
 #pragma once
 
-#include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <memory>
@@ -103,7 +102,6 @@ struct Run {
   std::optional<MismatchInfo> mismatch;
   std::uint64_t trace_hash = 0;  ///< simulator only
   std::int64_t num_events = 0;
-  std::string wait_for_dot;  ///< Graphviz, when the run stood still
   std::string trace_text;    ///< only if asked for
 };
 

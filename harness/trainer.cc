@@ -2,6 +2,7 @@
 // The one training loop.
 #include "harness/trainer.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -129,7 +130,7 @@ class Trainer {
       at::Tensor loss = forward(k, program.steps[at].micro_batches[micro],
                                 {program.rank, plan.step, static_cast<std::int64_t>(micro)});
       losses[k].push_back(loss.item<double>());
-      if (micro == 0) {
+      if (micro == 0 && k + 1 == parts_.replicas.size()) {
         script_.run(plan, "after_forward");
       }
       if (script_.detaches()) {
@@ -167,8 +168,9 @@ class Trainer {
     for (const Part& part : micro_batch.parts) {
       if (uses_dropout_) {
         CounterRng rng(parts_.program.value.seed, RngStream::kDropout, place.rank,
-                             place.step * train_.micro_batches + place.micro);
-        at::globalContext().defaultGenerator(at::kCPU).set_current_seed(rng.next());
+                       place.step * train_.micro_batches + place.micro);
+        at::Generator generator = at::detail::getDefaultCPUGenerator();
+        generator.set_current_seed(rng.next());
       }
       const auto outputs =
           parts_.sync.forward(k, parts_.data.inputs(part.samples), part.route, micro_batch.sync);

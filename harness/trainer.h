@@ -28,7 +28,14 @@ class ScriptError : public Error {
 };
 
 enum class Phase : std::uint8_t {
-  kConstruction, kZeroGrad, kForward, kBackward, kSync, kUpdate, kScript, kDone
+  kConstruction,
+  kZeroGrad,
+  kForward,
+  kBackward,
+  kSync,
+  kUpdate,
+  kScript,
+  kDone
 };
 const char* to_string(Phase phase);
 
@@ -66,11 +73,11 @@ struct Replica {
 struct TrainerParts {
   const Program& program;
   const Dataset& data;
-  std::vector<Replica> replicas;      ///< updated together: the optimizer steps the first one's
+  std::vector<Replica> replicas;  ///< updated together: the optimizer steps the first one's
   GradientSync& sync;
   Optimizer& optimizer;
-  Communicator* communicator = nullptr;               ///< scripted collectives; null in references
-  std::function<void(std::int64_t)> sleep_ns;         ///< scripted pauses
+  Communicator* communicator = nullptr;        ///< scripted collectives; null in references
+  std::function<void(std::int64_t)> sleep_ns;  ///< scripted pauses
   Observer* observer = nullptr;
   Position& position;
 };

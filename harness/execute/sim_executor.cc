@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs a program's ranks in the deterministic simulator.
+#include <fmt/format.h>
 #include <torch/torch.h>
 
 #include <memory>
@@ -9,7 +10,6 @@
 #include "harness/executor.h"
 #include "harness/graph_model.h"
 #include "harness/rank_body.h"
-#include "sim/wait_for_graph.h"
 #include "sim/world.h"
 
 namespace lockstep::harness {
@@ -27,6 +27,15 @@ WaitingIn waiting_in(const sim::RankResult& result) {
   waiting.dtype = info.dtype;
   waiting.waiting_for = result.waiting_for;
   return waiting;
+}
+
+std::string trace_text(const sim::Trace& trace) {
+  std::string text;
+  for (const sim::TraceEntry& entry : trace.entries) {
+    text += fmt::format("{:>12} ns  rank {}  {} {} {}\n", entry.time_ns, entry.rank,
+                        to_string(entry.event.kind), entry.event.index, entry.detail);
+  }
+  return text;
 }
 
 class SimExecutor final : public Executor {
@@ -62,7 +71,7 @@ class SimExecutor final : public Executor {
     sim::WorldOptions options;
     options.world_size = value.world.ranks;
     options.schedule.policy = value.world.schedule == "random" ? sim::SchedulePolicy::kRandom
-                                                                : sim::SchedulePolicy::kRoundRobin;
+                                                               : sim::SchedulePolicy::kRoundRobin;
     options.schedule.seed = value.seed;
     options.check_tags = value.world.check_tags;
     options.keep_trace = options_.keep_trace;
@@ -90,15 +99,12 @@ class SimExecutor final : public Executor {
     if (result.mismatch) {
       const sim::Mismatch& mismatch = *result.mismatch;
       run.mismatch = MismatchInfo{mismatch.first.seq, mismatch.first_rank, mismatch.second_rank,
-                                  sim::describe(mismatch.first), sim::describe(mismatch.second)};
+                                  sim::to_string(mismatch.first), sim::to_string(mismatch.second)};
     }
     run.trace_hash = result.trace.hash;
     run.num_events = result.trace.num_events;
-    if (result.deadlock) {
-      run.wait_for_dot = sim::wait_for_dot(result);
-    }
     if (options_.keep_trace) {
-      run.trace_text = sim::to_text(result.trace);
+      run.trace_text = trace_text(result.trace);
     }
     return run;
   }

@@ -45,8 +45,7 @@ class DdpSync final : public GradientSync {
       const auto layout = ddp_.engine().bucket_layout();
       if (layout != layout_) {
         layout_ = layout;
-        plan_ = std::make_shared<ReductionPlan>(
-            ReductionPlan{layout->buckets, Division::kBefore});
+        plan_ = std::make_shared<ReductionPlan>(ReductionPlan{layout->buckets, Division::kBefore});
       }
       return outputs;
     }

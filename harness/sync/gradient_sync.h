@@ -48,9 +48,9 @@ class GradientSync {
 struct SyncParts {
   const Case* value = nullptr;
   std::shared_ptr<GraphModel> model;
-  Communicator* communicator = nullptr;   ///< outlives the synchronisation
-  Observer* observer = nullptr;           ///< may be null
-  std::vector<std::string> ignored;       ///< parameters that are forgotten (a planted fault)
+  Communicator* communicator = nullptr;  ///< outlives the synchronisation
+  Observer* observer = nullptr;          ///< may be null
+  std::vector<std::string> ignored;      ///< parameters that are forgotten (a planted fault)
 };
 
 /// The subject named by `case.ddp.sync`. Issues the constructor's collectives.

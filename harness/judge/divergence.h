@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds the first place where a subject's run breaks a promised oracle.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/outcome.h"
+#include "harness/program.h"
+#include "harness/reference/derived_bound.h"
+#include "harness/run.h"
+
+namespace lockstep::harness {
+
+/// What a subject is held against; null where an oracle is not promised.
+struct References {
+  const Run* replay = nullptr;
+  const Run* serial = nullptr;          ///< exact cases: 0 ULP
+  const DerivedBound* bound = nullptr;  ///< all others
+  bool ranks = false;                   ///< ranks must agree with each other
+};
+
+struct Comparison {
+  std::optional<Divergence> divergence;
+  std::optional<Distance> worst;  ///< nearest approach to the derived bound
+};
+
+/// Compares step by step, and within a step in the order forward, gradient, buffer, parameter,
+/// optimizer; within a phase by the oracles ranks, replay, serial. Steps that some rank did not
+/// complete are not compared.
+///
+/// Buffers are compared with the replay's, rank by rank: between two forwards they are each rank's
+/// own (J1), so the ranks' need not agree.
+Comparison compare_runs(const Run& subject, const References& references);
+
+}  // namespace lockstep::harness

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+// Holds what came out of a case against its [expect].
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "harness/judge/judge.h"
+
+namespace lockstep::harness {
+namespace {
+
+class Complaints {
+ public:
+  std::vector<std::string> list;
+
+  template <typename T, typename U>
+  void expect(const char* what, const T& expected, const U& actual) {
+    if (!(expected == actual)) {
+      list.push_back(fmt::format("expected {} {}, got {}", what, expected, actual));
+    }
+  }
+  void expect_text(const char* what, const std::string& expected, const std::string& actual) {
+    if (!expected.empty() && expected != actual) {
+      list.push_back(fmt::format("expected {} \"{}\", got \"{}\"", what, expected, actual));
+    }
+  }
+};
+
+void check_divergence(const ExpectSpec& expect, const Outcome& outcome, Complaints& complaints) {
+  if (!outcome.divergence) {
+    return;
+  }
+  const Divergence& divergence = *outcome.divergence;
+  if (expect.step) {
+    complaints.expect("the first divergence in step", *expect.step, divergence.step);
+  }
+  complaints.expect_text("the first divergence in phase", expect.phase, divergence.phase);
+  complaints.expect_text("the first divergence in tensor", expect.tensor, divergence.tensor);
+  complaints.expect_text("the first divergence to be seen by oracle", expect.oracle,
+                         divergence.oracle);
+  if (expect.rank && std::find(divergence.ranks.begin(), divergence.ranks.end(), *expect.rank) ==
+                         divergence.ranks.end()) {
+    complaints.list.push_back(fmt::format("expected rank {} among the diverging ranks, got [{}]",
+                                          *expect.rank, fmt::join(divergence.ranks, ", ")));
+  }
+  if (!expect.cause.empty()) {
+    std::vector<std::string> names;
+    for (const CauseHypothesis& cause : divergence.causes) {
+      names.push_back(cause.name);
+    }
+    if (std::find(names.begin(), names.end(), expect.cause) == names.end()) {
+      complaints.list.push_back(fmt::format("expected cause \"{}\" among those that fit, got [{}]",
+                                            expect.cause, fmt::join(names, ", ")));
+    }
+  }
+}
+
+bool waits_as_expected(const ExpectWaiting& expected, const RankState& state) {
+  if (!state.waiting) {
+    return false;
+  }
+  const WaitingIn& waiting = *state.waiting;
+  return (expected.collective.empty() || expected.collective == waiting.collective) &&
+         (expected.site.empty() || expected.site == waiting.site) &&
+         (!expected.step || *expected.step == waiting.step) &&
+         (!expected.bucket || *expected.bucket == waiting.bucket);
+}
+
+std::string waiting_text(const RankState& state) {
+  if (!state.waiting) {
+    return fmt::format("rank {} does not wait", state.rank);
+  }
+  return fmt::format("rank {} waits in {} ({} {}, step {})", state.rank, state.waiting->collective,
+                     state.waiting->site, state.waiting->bucket, state.waiting->step);
+}
+
+void check_waiting(const ExpectSpec& expect, const Outcome& outcome, Complaints& complaints) {
+  if (expect.waiting.empty()) {
+    return;
+  }
+  for (const RankState& state : outcome.ranks) {
+    const auto expected =
+        std::find_if(expect.waiting.begin(), expect.waiting.end(),
+                     [&](const ExpectWaiting& w) { return w.rank == state.rank; });
+    if (expected == expect.waiting.end()) {
+      if (state.waiting) {
+        complaints.list.push_back("expected nobody else to wait, but " + waiting_text(state));
+      }
+    } else if (!waits_as_expected(*expected, state)) {
+      complaints.list.push_back(fmt::format("expected rank {} to wait in {} {}, but {}",
+                                            expected->rank, expected->collective, expected->site,
+                                            waiting_text(state)));
+    }
+  }
+}
+
+void check_never_ready(const ExpectSpec& expect, const Outcome& outcome, Complaints& complaints) {
+  for (const ExpectNeverReady& expected : expect.never_ready) {
+    std::vector<std::string> actual;
+    for (const RankState& state : outcome.ranks) {
+      if (state.rank == expected.rank) {
+        for (const NeverReady& entry : state.never_ready) {
+          actual.push_back(entry.parameter);
+        }
+      }
+    }
+    std::vector<std::string> wanted = expected.parameters;
+    std::sort(wanted.begin(), wanted.end());
+    std::sort(actual.begin(), actual.end());
+    if (wanted != actual) {
+      complaints.list.push_back(
+          fmt::format("expected the parameters never ready on rank {} to be [{}], got [{}]",
+                      expected.rank, fmt::join(wanted, ", "), fmt::join(actual, ", ")));
+    }
+  }
+}
+
+// `error` and `message` may be met by any rank, or by the one that is named.
+void check_error(const ExpectSpec& expect, const Outcome& outcome, Complaints& complaints) {
+  if (expect.error.empty() && expect.message.empty() && !expect.rank &&
+      !(expect.step && outcome.kind != OutcomeKind::kDiverged)) {
+    return;
+  }
+  std::vector<std::string> seen;
+  for (const RankState& state : outcome.ranks) {
+    const bool ended_badly = state.ending == Ending::kFailed || state.ending == Ending::kCrashed;
+    if (!ended_badly) {
+      continue;
+    }
+    seen.push_back(fmt::format("rank {} in step {}: {} ({})", state.rank, state.at_step,
+                               state.error_kind, state.error_message));
+    if ((!expect.rank || *expect.rank == state.rank) &&
+        (!expect.step || *expect.step == state.at_step) &&
+        (expect.error.empty() || expect.error == state.error_kind) &&
+        (expect.message.empty() || state.error_message.find(expect.message) != std::string::npos)) {
+      return;
+    }
+  }
+  complaints.list.push_back(
+      fmt::format("expected an error of kind \"{}\"{}{}{}, got {}", expect.error,
+                  expect.rank ? fmt::format(" on rank {}", *expect.rank) : "",
+                  expect.step ? fmt::format(" in step {}", *expect.step) : "",
+                  expect.message.empty() ? "" : fmt::format(" saying \"{}\"", expect.message),
+                  seen.empty() ? "none" : fmt::format("{}", fmt::join(seen, "; "))));
+}
+
+}  // namespace
+
+std::vector<std::string> complaints_about(const ExpectSpec& expect, const CaseResult& result) {
+  Complaints complaints;
+  const Outcome& outcome = result.outcome;
+  const std::string kind = to_string(outcome.kind);
+  // Bits that are equal are within any bound.
+  const bool better = expect.outcome == "within_bound" && kind == "equal";
+  if (!better) {
+    complaints.expect_text("outcome", expect.outcome, kind);
+  }
+  if (complaints.list.empty()) {
+    if (outcome.kind == OutcomeKind::kDiverged) {
+      check_divergence(expect, outcome, complaints);
+    } else if (outcome.kind == OutcomeKind::kDeadlock) {
+      check_waiting(expect, outcome, complaints);
+      check_never_ready(expect, outcome, complaints);
+      if (!expect.error.empty()) {
+        check_error(expect, outcome, complaints);
+      }
+    } else if (outcome.kind == OutcomeKind::kError || outcome.kind == OutcomeKind::kCrash) {
+      check_error(expect, outcome, complaints);
+      check_never_ready(expect, outcome, complaints);
+    }
+    complaints.expect_text("the cure", expect.cure, outcome.cure ? outcome.cure->name : "none");
+  }
+  if (expect.bucket_all_reduces) {
+    complaints.expect("bucket all_reduces on rank 0:", *expect.bucket_all_reduces,
+                      result.bucket_all_reduces);
+  }
+  if (expect.rebuilds) {
+    complaints.expect("bucket rebuilds on rank 0:", *expect.rebuilds, result.rebuilds);
+  }
+  return complaints.list;
+}
+
+bool runs_on(const Case& value, const std::string& backend) {
+  const bool ends_a_process = std::any_of(
+      value.faults.begin(), value.faults.end(),
+      [](const FaultSpec& fault) { return fault.kind == "exit" || fault.kind == "crash"; });
+  return backend == "sim" ? !ends_a_process : !value.world.simulator_only;
+}
+
+}  // namespace lockstep::harness

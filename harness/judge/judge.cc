@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a case, holds it against what it promises, and names the outcome.
+#include "harness/judge/judge.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+
+#include "core/check.h"
+#include "harness/judge/cause_hypotheses.h"
+#include "harness/judge/compare.h"
+#include "harness/judge/cures.h"
+#include "harness/judge/divergence.h"
+#include "harness/judge/wait_for.h"
+#include "harness/program.h"
+#include "harness/reference/derived_bound.h"
+#include "harness/reference/reference.h"
+#include "harness/scenario.h"
+#include "harness/snapshot.h"
+#include "harness/wall_clock.h"
+
+namespace lockstep::harness {
+
+namespace {
+
+bool promises(const ExpectSpec& expect, const std::string& oracle) {
+  return std::find(expect.oracles.begin(), expect.oracles.end(), oracle) != expect.oracles.end();
+}
+
+bool any_ending(const Run& run, Ending ending) {
+  return std::any_of(run.ranks.begin(), run.ranks.end(),
+                     [&](const RankRun& rank) { return rank.ending == ending; });
+}
+
+RankState state_of(const RankRun& rank) {
+  return {rank.rank,        rank.ending,     rank.at_step,       rank.at_phase, rank.waiting,
+          rank.never_ready, rank.error_kind, rank.error_message, rank.signal};
+}
+
+double mean_of(const std::vector<double>& values) {
+  return values.empty() ? 0.0
+                        : std::accumulate(values.begin(), values.end(), 0.0) /
+                              static_cast<double>(values.size());
+}
+
+// Everything the references computed for one case.
+struct Evidence {
+  Program replay_program;
+  std::optional<Run> replay, serial;
+  std::optional<DerivedBound> bound;
+};
+
+class Judge {
+ public:
+  Judge(const Case& value, const ExpectSpec& expect, const Run& subject, Executor* simulator)
+      : value_(value), expect_(expect), subject_(subject), simulator_(simulator) {}
+
+  Outcome judge() {
+    outcome_.oracles = expect_.oracles;
+    run_references();
+    if (!judge_endings()) {
+      judge_numbers();
+    }
+    return std::move(outcome_);
+  }
+
+  std::vector<StepSummary> steps() const {
+    std::vector<StepSummary> summaries;
+    std::size_t num_steps = 0;
+    for (const RankRun& rank : subject_.ranks) {
+      num_steps = std::max(num_steps, rank.steps.size());
+    }
+    for (std::size_t at = 0; at < num_steps; ++at) {
+      StepSummary summary;
+      for (const RankRun& rank : subject_.ranks) {
+        if (at < rank.steps.size()) {
+          summary.step = rank.steps[at].step;
+          summary.losses.push_back(mean_of(rank.steps[at].losses));
+          summary.checksums.push_back(checksum(rank.steps[at].parameters));
+        }
+      }
+      add_reference(at, summary);
+      summaries.push_back(std::move(summary));
+    }
+    return summaries;
+  }
+
+ private:
+  void run_references() {
+    evidence_.replay_program = compile_replay(value_);
+    if (promises(expect_, "replay")) {
+      evidence_.replay = run_replay(evidence_.replay_program, subject_);
+    }
+    if (!promises(expect_, "serial")) {
+      return;
+    }
+    const Program serial = compile_serial(value_);
+    if (value_.data.exact) {
+      evidence_.serial = run_serial(serial, {value_.model.dtype, 0, 1});
+    } else {
+      evidence_.bound.emplace(serial);
+    }
+  }
+
+  // Returns true if how the ranks ended decides the outcome.
+  bool judge_endings() {
+    if (any_ending(subject_, Ending::kCrashed)) {
+      outcome_.kind = OutcomeKind::kCrash;
+    } else if (any_ending(subject_, Ending::kWaiting)) {
+      outcome_.kind = OutcomeKind::kDeadlock;
+    } else if (any_ending(subject_, Ending::kFailed)) {
+      outcome_.kind = OutcomeKind::kError;
+    } else {
+      return refuse_inexact();
+    }
+    for (const RankRun& rank : subject_.ranks) {
+      outcome_.ranks.push_back(state_of(rank));
+    }
+    outcome_.mismatch = subject_.mismatch;
+    outcome_.divergence = compare().divergence;
+    if (outcome_.kind == OutcomeKind::kDeadlock) {
+      outcome_.wait_for_text = wait_for_text(outcome_.ranks);
+      outcome_.wait_for_dot = wait_for_dot(outcome_.ranks);
+    }
+    if (simulator_ != nullptr && outcome_.kind != OutcomeKind::kCrash) {
+      outcome_.cure = find_cure(value_, *simulator_);
+    }
+    outcome_.reason = reason_of(outcome_);
+    return true;
+  }
+
+  // A case that claims to be exact and is not proves nothing: it is refused.
+  bool refuse_inexact() {
+    if (!value_.data.exact) {
+      return false;
+    }
+    const std::string where = inexact_place();
+    if (where.empty()) {
+      return false;
+    }
+    outcome_.kind = OutcomeKind::kError;
+    RankState state;
+    state.ending = Ending::kFailed;
+    state.error_kind = "not_exact";
+    state.error_message = where;
+    outcome_.ranks.push_back(std::move(state));
+    outcome_.reason = "the case claims data.exact = true, but " + where +
+                      "; fewer steps, smaller batches, power-of-two sizes or loss = \"dot\" keep "
+                      "more cases exact, data.exact = false takes the derived bound";
+    return true;
+  }
+
+  std::string inexact_place() const {
+    const auto search = [](const Run& run, const char* whose) -> std::string {
+      for (const RankRun& rank : run.ranks) {
+        for (const StepRecord& record : rank.steps) {
+          if (!record.inexact_in.empty()) {
+            return fmt::format("{} rounded in {} of step {} (rank {})", whose, record.inexact_in,
+                               record.step, rank.rank);
+          }
+        }
+      }
+      return {};
+    };
+    std::string where = search(subject_, "the subject");
+    if (where.empty() && evidence_.replay) {
+      where = search(*evidence_.replay, "the replay reference");
+    }
+    if (where.empty() && evidence_.serial) {
+      where = search(*evidence_.serial, "the serial reference");
+      if (where.empty() && !agrees_with_float64()) {
+        where = "the float32 and float64 references differ";
+      }
+    }
+    return where;
+  }
+
+  bool agrees_with_float64() const {
+    const Run wide = run_serial(compile_serial(value_), {"float64", 0, 1});
+    const auto& narrow_steps = evidence_.serial->ranks.front().steps;
+    for (std::size_t at = 0; at < narrow_steps.size(); ++at) {
+      const Snapshot& narrow = narrow_steps[at].parameters;
+      const Snapshot& reference = wide.ranks.front().steps[at].parameters;
+      for (std::size_t slot = 0; slot < narrow.slots->size(); ++slot) {
+        if (!tensor_of(narrow, (*narrow.slots)[slot])
+                 .to(at::kDouble)
+                 .equal(tensor_of(reference, (*reference.slots)[slot]))) {
+          return false;
+        }
+      }
+    }
+    return true;
+  }
+
+  Comparison compare() const {
+    References references;
+    references.ranks = promises(expect_, "ranks");
+    references.replay = evidence_.replay ? &*evidence_.replay : nullptr;
+    references.serial = evidence_.serial ? &*evidence_.serial : nullptr;
+    references.bound = evidence_.bound ? &*evidence_.bound : nullptr;
+    return compare_runs(subject_, references);
+  }
+
+  void judge_numbers() {
+    Comparison comparison = compare();
+    outcome_.worst = comparison.worst;
+    if (comparison.divergence) {
+      outcome_.kind = OutcomeKind::kDiverged;
+      outcome_.divergence = std::move(comparison.divergence);
+      const Run& replayed =
+          evidence_.replay
+              ? *evidence_.replay
+              : evidence_.replay.emplace(run_replay(evidence_.replay_program, subject_));
+      outcome_.divergence->causes =
+          causes_of(*outcome_.divergence, evidence_.replay_program, subject_, replayed);
+      // A reduction that was never finished is the likeliest reason; say so with its parameters.
+      for (const RankRun& rank : subject_.ranks) {
+        if (!rank.never_ready.empty()) {
+          outcome_.ranks.push_back(state_of(rank));
+        }
+      }
+    } else {
+      outcome_.kind = evidence_.bound ? OutcomeKind::kWithinBound : OutcomeKind::kEqual;
+    }
+    outcome_.reason = reason_of(outcome_);
+  }
+
+  void add_reference(std::size_t at, StepSummary& summary) const {
+    const Run* serial = evidence_.serial  ? &*evidence_.serial
+                        : evidence_.bound ? &evidence_.bound->plain()
+                                          : nullptr;
+    if (serial != nullptr && at < serial->ranks.front().steps.size()) {
+      summary.reference_loss = mean_of(serial->ranks.front().steps[at].losses);
+    }
+    if (!evidence_.replay || at >= evidence_.replay->ranks.front().steps.size()) {
+      return;
+    }
+    summary.reference_checksum = checksum(evidence_.replay->ranks.front().steps[at].parameters);
+    if (serial == nullptr) {
+      double sum = 0.0;
+      for (const RankRun& rank : evidence_.replay->ranks) {
+        sum += mean_of(rank.steps[at].losses);
+      }
+      summary.reference_loss = sum / static_cast<double>(evidence_.replay->ranks.size());
+    }
+  }
+
+  const Case& value_;  // outlive this: arguments of judge_run
+  const ExpectSpec& expect_;
+  const Run& subject_;
+  Executor* simulator_;
+  Evidence evidence_;
+  Outcome outcome_;
+};
+
+const Snapshot* final_parameters(const RankRun& rank) {
+  return rank.steps.empty() ? nullptr : &rank.steps.back().parameters;
+}
+
+// Nothing if one of the runs has no last step to compare.
+std::optional<bool> same_final_parameters(const Run& a, const Run& b) {
+  for (std::size_t rank = 0; rank < a.ranks.size(); ++rank) {
+    const Snapshot* x = final_parameters(a.ranks[rank]);
+    const Snapshot* y = final_parameters(b.ranks[rank]);
+    if (x == nullptr || y == nullptr || a.ranks[rank].steps.size() != b.ranks[rank].steps.size()) {
+      return std::nullopt;
+    }
+    if (!same_bits(*x, *y)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+void judge_into(CaseResult& result, const Case& value, const JudgeOptions& options) {
+  const ExpectSpec& expect = expectation(value, options.backend);
+  const Program program = compile_subject(value);
+  const Run subject = options.executor->execute(program);
+  result.trace_hash = subject.trace_hash;
+  result.bucket_all_reduces = subject.ranks.front().bucket_all_reduces;
+  result.rebuilds = subject.ranks.front().rebuilds;
+  result.outcome = judge_run(value, expect, subject,
+                             options.try_cures ? options.simulator : nullptr, &result.steps);
+  result.complaints = complaints_about(expect, result);
+  if (options.backend != "sim" && options.simulator != nullptr) {
+    const bool ends_well = result.outcome.kind == OutcomeKind::kEqual ||
+                           result.outcome.kind == OutcomeKind::kWithinBound ||
+                           result.outcome.kind == OutcomeKind::kDiverged;
+    if (ends_well && runs_on(value, "sim")) {
+      result.equals_simulator = same_final_parameters(subject, options.simulator->execute(program));
+      if (result.equals_simulator == false) {
+        result.complaints.push_back(
+            "the final parameters are not bit-equal to the simulator's for the same case");
+      }
+    }
+  }
+  result.as_expected = result.complaints.empty();
+}
+
+}  // namespace
+
+Outcome judge_run(const Case& value, const ExpectSpec& expect, const Run& subject,
+                  Executor* simulator, std::vector<StepSummary>* steps) {
+  Judge judge(value, expect, subject, simulator);
+  Outcome outcome = judge.judge();
+  if (steps != nullptr) {
+    *steps = judge.steps();
+  }
+  return outcome;
+}
+
+CaseResult judge_case(const NamedCase& named, const JudgeOptions& options) {
+  CaseResult result;
+  result.file = named.file;
+  result.name = named.name;
+  result.title = named.value.title;
+  result.backend = options.backend;
+  const double start_seconds = wall_seconds();
+  if (!runs_on(named.value, options.backend)) {
+    result.skipped = true;
+    return result;
+  }
+  try {
+    judge_into(result, named.value, options);
+  } catch (const std::exception& error) {
+    result.internal_error = error.what();
+  }
+  if (!result.as_expected) {
+    result.replay_toml = print_case(named.value);
+  }
+  result.seconds = wall_seconds() - start_seconds;
+  return result;
+}
+
+}  // namespace lockstep::harness

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a case to a verdict: runs the subject and the references and compares them step by step.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "harness/case.h"
+#include "harness/executor.h"
+#include "harness/outcome.h"
+
+namespace lockstep::harness {
+
+struct JudgeOptions {
+  std::string backend = "sim";   ///< "sim" | "gloo"; selects [expect.sim], [expect.gloo]
+  Executor* executor = nullptr;  ///< runs the subject; outlives the call
+  /// Runs the same case in the simulator, to compare final parameters and to try cures; outlives
+  /// the call. May be the same as `executor`.
+  Executor* simulator = nullptr;
+  bool try_cures = true;
+};
+
+/// Runs and judges one case. A case that asks for another backend comes back as skipped.
+/// Errors: none; a defect of Lockstep itself is told in `internal_error`.
+CaseResult judge_case(const NamedCase& named, const JudgeOptions& options);
+
+/// What the subject's run amounts to, before anything is expected of it.
+/// Runs the references as needed; `simulator` tries cures if it is given.
+Outcome judge_run(const Case& value, const ExpectSpec& expect, const Run& subject,
+                  Executor* simulator, std::vector<StepSummary>* steps);
+
+/// What differs from the expectation, one sentence each; empty if the case is as expected.
+std::vector<std::string> complaints_about(const ExpectSpec& expect, const CaseResult& result);
+
+/// False if the case cannot run on `backend`.
+bool runs_on(const Case& value, const std::string& backend);
+
+}  // namespace lockstep::harness

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// How far a correct float32 run may be from the serial reference.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "harness/outcome.h"
+#include "harness/program.h"
+#include "harness/run.h"
+
+namespace lockstep::harness {
+
+/// Bounds per step and tensor, derived from the case itself.
+///
+/// The same training is run serially in float64 (x64) and kVariants times in the model's dtype with
+/// the global batch in other orders and accumulated over other splits. What these differ from x64
+/// by is rounding and nothing else, and so is what a correct DDP run differs by. With
+///   sigma = max over elements of sqrt(mean over variants of (x_variant - x64)^2)
+/// and rounding errors taken as independent of mean zero (the probabilistic model of Higham and
+/// Mary), the largest of n errors exceeds
+///   bound = sigma sqrt(2 ln(2 n / p)) + ulp(max |x64|)
+/// with probability below p = kFalseAlarm. The last term is the rounding of the result itself.
+class DerivedBound {
+ public:
+  static constexpr int kVariants = 4;
+  static constexpr double kFalseAlarm = 1e-9;
+
+  /// `serial`: compile_serial of the case.
+  explicit DerivedBound(const Program& serial);
+
+  /// Worst distance of `actual` from x64 in units of its bound, over the tensors of one step.
+  /// `phase`: "gradient" | "parameter". Returns nothing for a step that is not there.
+  struct Worst {
+    Distance distance;
+    std::string tensor;
+    std::int64_t element = -1;
+    double expected = 0.0, actual = 0.0;
+    bool exceeded = false;
+  };
+  std::optional<Worst> hold_against(const Snapshot& actual, std::int64_t step,
+                                    const std::string& phase) const;
+
+  /// The reference in the model's own dtype and order, for losses.
+  const Run& plain() const { return plain_; }
+
+ private:
+  Run exact_;                  // float64
+  Run plain_;                  // model dtype, the order of the program
+  std::vector<Run> variants_;  // kVariants, plain_ not among them
+};
+
+}  // namespace lockstep::harness

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs the training loop in one process, as the replay reference and as the serial one.
+#include "harness/reference/reference.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "core/check.h"
+#include "core/rng.h"
+#include "harness/dataset.h"
+#include "harness/graph_model.h"
+#include "harness/optimizer.h"
+#include "harness/reference/replay_sync.h"
+#include "harness/trainer.h"
+
+namespace lockstep::harness {
+namespace {
+
+// One process has nothing to synchronise.
+class NoSync final : public GradientSync {
+ public:
+  explicit NoSync(std::shared_ptr<GraphModel> model) : model_(std::move(model)) {}
+  void begin_step(std::int64_t) override {}
+  std::vector<at::Tensor> forward(std::size_t, const at::Tensor& input, const Route& route,
+                                  bool) override {
+    return model_->forward(input, route);
+  }
+  void after_backward(bool) override {}
+  std::shared_ptr<const ReductionPlan> plan() const override { return nullptr; }
+  ReducerState state() const override { return {}; }
+
+ private:
+  std::shared_ptr<GraphModel> model_;
+};
+
+std::shared_ptr<GraphModel> build_model(const Program& program) {
+  const Case& value = program.value;
+  return std::make_shared<GraphModel>(value.model, value.data.exact, value.seed, 0);
+}
+
+void share_parameters(const GraphModel& from, GraphModel& to) {
+  const auto source = all_parameters(from).tensors;
+  const auto target = all_parameters(to).tensors;
+  LOCKSTEP_CHECK(source.size() == target.size(), "{} and {} parameters", source.size(),
+                 target.size());
+  for (std::size_t i = 0; i < source.size(); ++i) {
+    target[i].set_data(source[i].detach());
+  }
+}
+
+Run to_run(const Program& program, std::vector<RankRun> records) {
+  Run run;
+  run.ranks = std::move(records);
+  run.parameter_names = parameter_names(program.value.model);
+  return run;
+}
+
+// The same global batches, accumulated over `variant.splits` pieces of a shuffled order.
+Program reorder(const Program& program, const SerialVariant& variant) {
+  Program result = program;
+  const bool mean = program.value.train.reduction == "mean";
+  for (StepPlan& plan : result.ranks.front().steps) {
+    const MicroBatch whole = plan.micro_batches.front();
+    plan.micro_batches.clear();
+    for (std::int64_t split = 0; split < variant.splits; ++split) {
+      MicroBatch piece;
+      piece.sync = whole.sync;
+      for (const Part& part : whole.parts) {
+        std::vector<std::int64_t> samples = part.samples;
+        if (variant.shuffle != 0) {
+          CounterRng rng(variant.shuffle, RngStream::kOther, 0, plan.step);
+          const auto order = rng.permutation(static_cast<std::int64_t>(samples.size()));
+          for (std::size_t i = 0; i < samples.size(); ++i) {
+            samples[i] = part.samples[static_cast<std::size_t>(order[i])];
+          }
+        }
+        const auto count = static_cast<std::int64_t>(samples.size());
+        const auto first = samples.begin() + count * split / variant.splits;
+        const auto last = samples.begin() + count * (split + 1) / variant.splits;
+        if (first != last) {
+          const double share =
+              mean ? static_cast<double>(last - first) / static_cast<double>(count) : 1.0;
+          piece.parts.push_back({{first, last}, part.route, part.weight * share});
+        }
+      }
+      plan.micro_batches.push_back(std::move(piece));
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+Run run_replay(const Program& program, const Run& subject, ReplayDetails* details) {
+  const Case& value = program.value;
+  std::vector<std::shared_ptr<GraphModel>> models;
+  std::vector<Replica> replicas;
+  std::vector<RankRun> records;
+  for (const RankProgram& rank : program.ranks) {
+    models.push_back(build_model(program));
+    if (models.size() > 1) {
+      share_parameters(*models.front(), *models.back());
+    }
+    replicas.push_back({&rank, models.back()});
+    records.emplace_back().rank = rank.rank;
+  }
+  ReplaySync sync(value, models, subject.ranks.front(), details);
+  Optimizer optimizer(value.train.optimizer, all_parameters(*models.front()).tensors);
+  const Dataset data(value);
+  Position position;
+  const TrainerParts parts{program, data, replicas, sync,    optimizer,
+                           nullptr, {},   nullptr,  position};
+  train(parts, records);
+  return to_run(program, std::move(records));
+}
+
+Run run_serial(const Program& program, const SerialVariant& variant) {
+  const Case& value = program.value;
+  const bool plain = variant.shuffle == 0 && variant.splits == 1;
+  const Program used = plain ? program : reorder(program, variant);
+  const auto model = build_model(used);
+  if (variant.dtype != value.model.dtype) {
+    model->to(variant.dtype == "float64" ? at::kDouble : at::kFloat);
+  }
+  NoSync sync(model);
+  Optimizer optimizer(value.train.optimizer, all_parameters(*model).tensors);
+  const Dataset data = Dataset(value).to(variant.dtype);
+  Position position;
+  std::vector<RankRun> records(1);
+  const TrainerParts parts{
+      used, data, {{&used.ranks.front(), model}}, sync, optimizer, nullptr, {}, nullptr, position};
+  train(parts, records);
+  return to_run(program, std::move(records));
+}
+
+}  // namespace lockstep::harness

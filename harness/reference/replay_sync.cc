@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// DDP's arithmetic, worked out in one process from the rules.
+#include "harness/reference/replay_sync.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+
+#include "core/check.h"
+#include "sim/ring_order.h"
+
+namespace lockstep::harness {
+
+ReplaySync::ReplaySync(const Case& value, std::vector<std::shared_ptr<GraphModel>> models,
+                       const RankRun& recorded, ReplayDetails* details)
+    : value_(value), recorded_(recorded), details_(details), models_(std::move(models)) {
+  for (const auto& model : models_) {
+    parameters_.push_back(trainable_parameters(*model));
+    buffers_.push_back(all_buffers(*model));
+  }
+  const std::size_t num_parameters = parameters_.front().tensors.size();
+  marks_.assign(models_.size(), std::vector<UseMark>(num_parameters));
+  views_.assign(models_.size(), std::vector<at::Tensor>(num_parameters));
+  before_micro_.assign(models_.size(), std::vector<at::Tensor>(num_parameters));
+}
+
+void ReplaySync::begin_step(std::int64_t step) {
+  step_ = step;
+  micro_ = -1;
+  mark_use();
+  if (details_ != nullptr && details_->step == step) {
+    details_->micro_contributions.assign(models_.size(), {});
+  }
+}
+
+std::vector<at::Tensor> ReplaySync::forward(std::size_t replica, const at::Tensor& input,
+                                            const Route& route, bool sync) {
+  if (replica == 0) {
+    ++micro_;
+    if (value_.ddp.broadcast_buffers && buffers_due_) {
+      sync_buffers();
+    }
+  }
+  if (replica + 1 == models_.size()) {
+    // J4: what this forward is decides whether the next one synchronises buffers.
+    buffers_due_ = sync && at::GradMode::is_enabled();
+  }
+  return models_[replica]->forward(input, route);
+}
+
+void ReplaySync::sync_buffers() {
+  const at::NoGradGuard no_grad;
+  for (std::size_t rank = 1; rank < models_.size(); ++rank) {
+    for (std::size_t i = 0; i < buffers_[rank].tensors.size(); ++i) {
+      buffers_[rank].tensors[i].copy_(buffers_.front().tensors[i]);
+    }
+  }
+}
+
+void ReplaySync::mark_use() {
+  for (std::size_t rank = 0; rank < models_.size(); ++rank) {
+    for (std::size_t i = 0; i < marks_[rank].size(); ++i) {
+      const at::Tensor& gradient = parameters_[rank].tensors[i].grad();
+      marks_[rank][i].gradient = gradient;
+      marks_[rank][i].version =
+          gradient.defined() ? static_cast<std::int64_t>(gradient._version()) : -1;
+    }
+  }
+}
+
+// A parameter was used in the window if its gradient was written to since the window began.
+bool ReplaySync::used(std::size_t rank, std::size_t index) const {
+  const at::Tensor& gradient = parameters_[rank].tensors[index].grad();
+  const UseMark& mark = marks_[rank][index];
+  return gradient.defined() && (!gradient.is_same(mark.gradient) ||
+                                static_cast<std::int64_t>(gradient._version()) != mark.version);
+}
+
+bool ReplaySync::aliased(std::size_t rank, std::size_t index) const {
+  const at::Tensor& gradient = parameters_[rank].tensors[index].grad();
+  return value_.ddp.gradient_as_bucket_view && gradient.defined() &&
+         gradient.is_same(views_[rank][index]);
+}
+
+void ReplaySync::find_plan() {
+  plan_ = nullptr;
+  for (const StepRecord& step : recorded_.steps) {
+    if (step.step != step_) {
+      continue;
+    }
+    for (std::size_t micro = 0; micro < step.plans.size(); ++micro) {
+      // A subject that synchronised another micro-batch than it should have still shows its
+      // buckets.
+      if (step.plans[micro] != nullptr &&
+          (plan_ == nullptr || static_cast<std::int64_t>(micro) == micro_)) {
+        plan_ = step.plans[micro];
+      }
+    }
+  }
+  if (plan_ == nullptr) {
+    ReductionPlan all;
+    all.buckets.emplace_back();
+    for (std::size_t i = 0; i < parameters_.front().tensors.size(); ++i) {
+      all.buckets.back().push_back(static_cast<std::int64_t>(i));
+    }
+    plan_ = std::make_shared<const ReductionPlan>(std::move(all));
+  }
+}
+
+void ReplaySync::after_backward(bool sync) {
+  const at::NoGradGuard no_grad;
+  note_micro_batch();
+  if (!sync) {
+    return;
+  }
+  find_plan();
+  if (details_ != nullptr && details_->step == step_) {
+    details_->contributions.assign(models_.size(), {});
+    for (std::size_t rank = 0; rank < models_.size(); ++rank) {
+      for (const at::Tensor& parameter : parameters_[rank].tensors) {
+        details_->contributions[rank].push_back(
+            parameter.grad().defined() ? parameter.grad().clone() : at::Tensor());
+      }
+    }
+  }
+  for (const auto& bucket : plan_->buckets) {
+    reduce_bucket(bucket);
+  }
+  note_reduction();
+  mark_use();
+}
+
+at::Tensor ReplaySync::contribution(std::size_t rank, std::size_t index) const {
+  const at::Tensor& parameter = parameters_[rank].tensors[index];
+  const at::Tensor& gradient = parameter.grad();
+  if (!gradient.defined()) {
+    return at::zeros({parameter.numel()}, parameter.options());
+  }
+  const at::Tensor flat = gradient.reshape({-1});
+  if (plan_->division == Division::kAfter) {
+    return flat;
+  }
+  // G3: copied gradients are scaled by the reciprocal, aliased ones are divided in place.
+  const double world_size = static_cast<double>(models_.size());
+  return aliased(rank, index) ? flat.div(world_size) : flat.mul(1.0 / world_size);
+}
+
+void ReplaySync::reduce_bucket(const std::vector<std::int64_t>& bucket) {
+  if (bucket.empty()) {
+    return;
+  }
+  std::vector<at::Tensor> by_rank;
+  for (std::size_t rank = 0; rank < models_.size(); ++rank) {
+    std::vector<at::Tensor> pieces;
+    for (const std::int64_t index : bucket) {
+      pieces.push_back(contribution(rank, static_cast<std::size_t>(index)));
+    }
+    by_rank.push_back(pieces.size() == 1 ? pieces.front().clone() : at::cat(pieces));
+  }
+  sim::ring_all_reduce(by_rank, ReduceOp::kSum);
+  at::Tensor& result = by_rank.front();
+  if (plan_->division == Division::kAfter) {
+    result.div_(static_cast<double>(models_.size()));
+  }
+  std::int64_t offset = 0;
+  for (const std::int64_t index : bucket) {
+    const at::Tensor& parameter = parameters_.front().tensors[static_cast<std::size_t>(index)];
+    deliver(static_cast<std::size_t>(index),
+            result.narrow(0, offset, parameter.numel()).view(parameter.sizes()));
+    offset += parameter.numel();
+  }
+}
+
+// I7: a parameter that no rank used keeps its gradient, except where that gradient lies in the
+// bucket and so was reduced with it.
+bool ReplaySync::keeps_gradient(std::size_t rank, std::size_t index, bool used_anywhere) const {
+  const bool knows_use = value_.ddp.find_unused_parameters || value_.ddp.static_graph;
+  return plan_->division == Division::kBefore && knows_use && !used_anywhere &&
+         !aliased(rank, index);
+}
+
+void ReplaySync::deliver(std::size_t index, const at::Tensor& slice) {
+  bool used_anywhere = false;
+  for (std::size_t rank = 0; rank < models_.size(); ++rank) {
+    used_anywhere = used_anywhere || used(rank, index);
+  }
+  for (std::size_t rank = 0; rank < models_.size(); ++rank) {
+    if (keeps_gradient(rank, index, used_anywhere)) {
+      continue;
+    }
+    at::Tensor& parameter = parameters_[rank].tensors[index];
+    if (parameter.grad().defined()) {
+      parameter.mutable_grad().copy_(slice);
+    } else {
+      parameter.mutable_grad() = at::empty_like(parameter).copy_(slice).detach();
+    }
+    views_[rank][index] = parameter.grad();
+  }
+}
+
+void ReplaySync::note_micro_batch() {
+  if (details_ == nullptr || details_->step != step_) {
+    return;
+  }
+  for (std::size_t rank = 0; rank < models_.size(); ++rank) {
+    std::vector<at::Tensor> added;
+    for (std::size_t i = 0; i < parameters_[rank].tensors.size(); ++i) {
+      const at::Tensor& gradient = parameters_[rank].tensors[i].grad();
+      const at::Tensor& before = before_micro_[rank][i];
+      const bool first = details_->micro_contributions[rank].empty();
+      if (!gradient.defined()) {
+        added.emplace_back();
+      } else {
+        added.push_back(first || !before.defined() ? gradient.clone() : gradient - before);
+      }
+      before_micro_[rank][i] = gradient.defined() ? gradient.clone() : at::Tensor();
+    }
+    details_->micro_contributions[rank].push_back(std::move(added));
+  }
+}
+
+void ReplaySync::note_reduction() {
+  if (details_ == nullptr || (details_->step != step_ && details_->step != step_ + 1)) {
+    return;
+  }
+  std::vector<at::Tensor> reduced;
+  for (const at::Tensor& parameter : parameters_.front().tensors) {
+    reduced.push_back(parameter.grad().defined() ? parameter.grad().clone() : at::Tensor());
+  }
+  (details_->step == step_ ? details_->reduced : details_->previous_reduced) = std::move(reduced);
+}
+
+}  // namespace lockstep::harness

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the replay reference combines the gradients of all ranks.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "harness/reference/reference.h"
+#include "harness/sync/gradient_sync.h"
+
+namespace lockstep::harness {
+
+/// Holds all ranks' replicas. Everything is computed anew from the rules, with nothing of `core`'s
+/// reducer: buckets come from the subject's record, the rest from the case.
+class ReplaySync final : public GradientSync {
+ public:
+  ReplaySync(const Case& value, std::vector<std::shared_ptr<GraphModel>> models,
+             const RankRun& recorded, ReplayDetails* details);
+
+  void begin_step(std::int64_t step) override;
+  std::vector<at::Tensor> forward(std::size_t replica, const at::Tensor& input, const Route& route,
+                                  bool sync) override;
+  void after_backward(bool sync) override;
+  std::shared_ptr<const ReductionPlan> plan() const override { return plan_; }
+  ReducerState state() const override { return {}; }
+
+ private:
+  // A gradient as it was when a window of accumulation began.
+  struct UseMark {
+    at::Tensor gradient;
+    std::int64_t version = -1;
+  };
+
+  void find_plan();
+  void mark_use();
+  bool used(std::size_t rank, std::size_t index) const;
+  void sync_buffers();
+  void reduce_bucket(const std::vector<std::int64_t>& bucket);
+  bool aliased(std::size_t rank, std::size_t index) const;
+  at::Tensor contribution(std::size_t rank, std::size_t index) const;
+  bool keeps_gradient(std::size_t rank, std::size_t index, bool used_anywhere) const;
+  void deliver(std::size_t index, const at::Tensor& slice);
+  void note_micro_batch();
+  void note_reduction();
+
+  const Case& value_;        // outlives this: part of the program
+  const RankRun& recorded_;  // outlives this: part of the subject's run
+  ReplayDetails* details_;   // may be null
+  std::vector<std::shared_ptr<GraphModel>> models_;
+  std::vector<NamedParameters> parameters_;     // per rank, trainable
+  std::vector<NamedParameters> buffers_;        // per rank
+  std::vector<std::vector<UseMark>> marks_;     // per rank and parameter, at the window's start
+  std::vector<std::vector<at::Tensor>> views_;  // gradients that would alias a bucket
+  std::vector<std::vector<at::Tensor>> before_micro_;
+  std::shared_ptr<const ReductionPlan> plan_;
+  bool buffers_due_ = true;  // J4
+  std::int64_t step_ = -1;
+  std::int64_t micro_ = -1;
+};
+
+}  // namespace lockstep::harness
