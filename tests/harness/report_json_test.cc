@@ -283,6 +283,22 @@ TEST(JsonReportTest, IsOneDocumentWithAllCases) {
   EXPECT_EQ(document.at("summary").at("failed"), 5);
 }
 
+TEST(JsonReportTest, IsValidAndSaysSoWhenASuiteEndsEarly) {
+  std::ostringstream out;
+  const auto report = make_json_report(out);
+  SuiteSummary summary;
+  summary.num_cases = 3;
+  summary.signal = 15;
+  report->begin({});
+  report->case_done(sample_deadlock());
+  tally(sample_deadlock(), summary);
+  report->end(summary);
+  const auto document = nlohmann::json::parse(out.str());
+  EXPECT_EQ(document.at("cases").size(), 1U);
+  EXPECT_EQ(document.at("summary").at("complete"), false);
+  EXPECT_EQ(document.at("summary").at("signal"), 15);
+}
+
 TEST(JsonReportTest, IsValidWithoutCases) {
   std::ostringstream out;
   const auto report = make_json_report(out);

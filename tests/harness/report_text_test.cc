@@ -43,6 +43,31 @@ TEST(TextReportTest, EndsWithTheCountsAloneOnTheirLine) {
   EXPECT_THAT(text_report({}), EndsWith("\n2 passed, 5 failed, 1 skipped\n"));
 }
 
+TEST(TextReportTest, SaysHowASuiteEndedEarly) {
+  SuiteSummary summary;
+  summary.num_cases = 9;
+  summary.passed = 4;
+  summary.signal = 2;
+  EXPECT_THAT(describe_summary(summary),
+              HasSubstr("Ended early by SIGINT (signal 2): 4 of 9 cases"));
+  EXPECT_EQ(exit_status(summary), 130);
+  summary.signal = 0;
+  summary.stopped_at_failure = true;
+  EXPECT_THAT(describe_summary(summary), HasSubstr("Stopped at the first failure: 4 of 9 cases"));
+}
+
+TEST(TextReportTest, ADefectOutranksAFailureAndADifferenceFromTheSimulatorIsOne) {
+  SuiteSummary summary;
+  CaseResult result = sample_within_bound();
+  tally(result, summary);
+  EXPECT_EQ(exit_status(summary), 0);
+  result.equals_simulator = false;
+  tally(result, summary);
+  EXPECT_EQ(exit_status(summary), 1);
+  tally(sample_defect(), summary);
+  EXPECT_EQ(exit_status(summary), 3);
+}
+
 TEST(TextReportTest, ColoursOnlyWhenTold) {
   EXPECT_THAT(text_report({}), Not(HasSubstr("\x1b")));
   EXPECT_THAT(text_report({false, true}), HasSubstr("\x1b[1;31mFAIL \x1b[0m"));
