@@ -40,10 +40,15 @@ void RankExecutor::prepare(std::int64_t num_ranks, Task task) {
   task_ = std::move(task);
   while (static_cast<std::int64_t>(workers_.size()) < num_ranks) {
     const auto rank = static_cast<std::int64_t>(workers_.size());
-    auto worker = std::make_unique<Worker>();
-    workers_.reserve(workers_.size() + 1);
-    worker->thread = std::thread([this, rank] { serve(rank); });
-    workers_.push_back(std::move(worker));
+    workers_.push_back(std::make_unique<Worker>());
+    // The thread gets its gate by reference: `workers_` may grow until its first turn.
+    Gate& gate = workers_.back()->gate;
+    try {
+      workers_.back()->thread = std::thread([this, rank, &gate] { serve(rank, gate); });
+    } catch (...) {
+      workers_.pop_back();
+      throw;
+    }
   }
   pin_workers(num_ranks);
 }
@@ -76,10 +81,10 @@ void RankExecutor::hand_over(std::int64_t from, std::int64_t to) {
   gate_of(from).pass();
 }
 
-void RankExecutor::serve(std::int64_t rank) {
+void RankExecutor::serve(std::int64_t rank, Gate& gate) {
   bool first = true;
   while (true) {
-    gate_of(rank).pass();
+    gate.pass();
     if (stopping_) {
       return;
     }

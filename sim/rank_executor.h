@@ -53,7 +53,7 @@ class RankExecutor {
     int core = -1;  ///< -1: not pinned
   };
 
-  void serve(std::int64_t rank);
+  void serve(std::int64_t rank, Gate& gate);
   Gate& gate_of(std::int64_t rank);
   void pin_workers(std::int64_t num_ranks);
 
