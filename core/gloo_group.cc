@@ -8,11 +8,11 @@
 #include <gloo/allreduce.h>
 #include <gloo/broadcast.h>
 #include <gloo/math.h>
-#include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/device.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <mutex>
@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/gloo_mesh.h"
 #include "core/gloo_rendezvous.h"
 #include "core/gloo_signals.h"
 
@@ -161,12 +162,13 @@ struct GlooGroup::Impl {
   int world_size() const { return static_cast<int>(options.world_size); }
 
   GlooOptions options;
-  std::shared_ptr<gloo::Context> context;  ///< null in a world of one
+  std::shared_ptr<GlooMesh> context;  ///< null in a world of one
+  std::atomic<bool> failed{false}, aborted{false};
 
   Arrival mine;
   mutable std::mutex arrivals_mutex;  ///< guards `entering`; the event thread writes `theirs`
   std::vector<Arrival> theirs;        ///< [world_size]
-  std::int64_t entering = -1;         ///< seq of the collective in progress
+  std::int64_t entering = -1;         ///< seq of the last collective begun
 };
 
 void GlooGroup::Impl::connect() {
@@ -187,13 +189,14 @@ void GlooGroup::Impl::connect() {
   if (alone) {
     return;
   }
-  auto mesh = std::make_shared<gloo::rendezvous::Context>(rank(), world_size());
+  auto mesh = std::make_shared<GlooMesh>(rank(), world_size());
   // While connecting, Gloo waits five times the context's timeout for each peer.
   mesh->setTimeout(std::max(rendezvous.remaining() / 5, milliseconds(1)));
   auto device = std::static_pointer_cast<gloo::transport::Device>(options.device->handle());
   try {
     const ScopedSignalBlock block;
     connect_mesh(*mesh, std::make_shared<RendezvousStore>(rendezvous), device, 0);
+    mesh->watch();
   } catch (const Error&) {
     throw;
   } catch (const std::exception& error) {
@@ -206,10 +209,10 @@ void GlooGroup::Impl::connect() {
 std::vector<std::int64_t> GlooGroup::Impl::missing(std::int64_t seq) const {
   std::vector<std::int64_t> missing;
   const std::lock_guard<std::mutex> lock(arrivals_mutex);
-  for (std::int64_t peer = 0; entering == seq && peer < options.world_size; ++peer) {
+  for (std::int64_t peer = 0; context && peer < options.world_size; ++peer) {
     // Written by the kernel on behalf of Gloo's event thread; a stamp that is half there is none.
     const auto stamp = __atomic_load_n(&theirs[peer].stamp, __ATOMIC_ACQUIRE);
-    if (peer != options.rank && stamp != stamp_of(seq)) {
+    if (peer != options.rank && (entering != seq || stamp != stamp_of(seq))) {
       missing.push_back(peer);
     }
   }
@@ -380,8 +383,6 @@ void GlooGroup::Impl::fail(const CollectiveDescription& what, const std::string&
     throw TimedOut(
         fmt::format("{}: timed out after {} ms: {}", where(what), options.timeout.count(), absent));
   }
-  // Every pair closed for a wait that is none of this collective's: that was abort().
-  const bool aborted = contains(reason, kClosedByTimeout);
   throw CommError(fmt::format("{}: given up ({}); {}", where(what),
                               aborted ? "the communicator is being destroyed" : reason, absent));
 }
@@ -390,7 +391,11 @@ GlooGroup::GlooGroup(const GlooOptions& options) : impl_(std::make_unique<Impl>(
   impl_->connect();
 }
 
-GlooGroup::~GlooGroup() = default;
+GlooGroup::~GlooGroup() {
+  if (impl_->context && !impl_->failed && !impl_->aborted) {
+    impl_->context->say_goodbye();
+  }
+}
 
 bool GlooGroup::can_reduce(at::ScalarType dtype) {
   return find_reduction(dtype, ReduceOp::kSum) != nullptr;
@@ -398,9 +403,11 @@ bool GlooGroup::can_reduce(at::ScalarType dtype) {
 
 void GlooGroup::run(const GlooCollective& collective) {
   const CollectiveDescription& what = collective.what;
-  const auto leave = [this] {
-    const std::lock_guard<std::mutex> lock(impl_->arrivals_mutex);
-    impl_->entering = -1;
+  const auto give_up = [&] {
+    impl_->failed = true;
+    if (impl_->context) {
+      impl_->context->close();
+    }
   };
   try {
     if (impl_->context) {
@@ -409,33 +416,26 @@ void GlooGroup::run(const GlooCollective& collective) {
       impl_->compare(what);
     }
     impl_->transfer(collective);
-    leave();
-  } catch (const Error&) {
-    leave();
-    abort();
+  } catch (const Desync&) {
+    // The others are about to see the same; nobody's wait needs to be ended for it.
+    impl_->context->say_goodbye();
+    give_up();
     throw;
   } catch (const std::exception& error) {
     const std::string reason = error.what();
     try {
       impl_->fail(what, reason);
     } catch (const Error&) {
-      leave();
-      abort();
+      give_up();
       throw;
     }
   }
 }
 
 void GlooGroup::abort() noexcept {
-  if (!impl_->context) {
-    return;
-  }
-  // When a wait on a buffer times out, Gloo fails every pair of the context and with them every
-  // operation under way. Its close() would leave the waiting ones asleep.
-  try {
-    char nothing = 0;
-    impl_->context->createUnboundBuffer(&nothing, sizeof(nothing))->waitRecv(milliseconds(1));
-  } catch (const std::exception&) {
+  impl_->aborted = true;
+  if (impl_->context) {
+    impl_->context->close();
   }
 }
 

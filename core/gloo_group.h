@@ -36,7 +36,7 @@ class GlooGroup {
   /// Makes a `run` in progress, and every later one, fail soon. May be called from any thread.
   void abort() noexcept;
 
-  /// Ranks that have not entered collective `seq`, ascending; empty unless it is in progress.
+  /// Ranks that are not known to have entered collective `seq`, the running one, ascending.
   /// May be called from any thread.
   std::vector<std::int64_t> missing(std::int64_t seq) const;
 

@@ -269,6 +269,21 @@ TEST(GlooCommunicatorTest, DestroyingItGivesUpWhatIsInFlightAndTellsThePeers) {
   EXPECT_THAT(message_of<PeerLost>([&] { peer->wait(); }), HasSubstr("lost rank 0"));
 }
 
+// A leaf of the broadcast is done, and gone, while the others still forward. Were its end taken for
+// a loss, they would break off.
+TEST(GlooCommunicatorTest, ARankMayLeaveAsSoonAsItsOwnPartIsDone) {
+  for (int round = 0; round < 10; ++round) {
+    GlooWorld world(4, with_timeout(kForever));
+    world.run([&](GlooCommunicator& communicator) {
+      const std::int64_t rank = communicator.rank();
+      at::Tensor tensor = filled(1 << 20, rank == 0 ? 1 : 0);
+      communicator.broadcast(tensor, 0, {})->wait();
+      world.leave(rank);
+      EXPECT_TRUE(tensor.equal(filled(1 << 20, 1))) << "rank " << rank;
+    });
+  }
+}
+
 struct Disagreement {
   const char* name;
   std::function<std::unique_ptr<Work>(GlooCommunicator&)> by_rank_0, by_rank_1;

@@ -82,7 +82,9 @@ class GlooWorld {
   std::vector<std::unique_ptr<GlooCommunicator>> ranks_;
 };
 
-/// What `action` throws as `E`, or a text that says what happened instead.
+constexpr char kNoError[] = "no error";
+
+/// What `action` throws as `E`, or a text that says what happened instead, maybe kNoError.
 template <typename E, typename Action>
 std::string message_of(const Action& action) {
   try {
@@ -92,7 +94,7 @@ std::string message_of(const Action& action) {
   } catch (const std::exception& error) {
     return std::string("another error: ") + error.what();
   }
-  return "no error";
+  return kNoError;
 }
 
 }  // namespace lockstep::test
