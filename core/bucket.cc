@@ -4,6 +4,8 @@
 
 #include <torch/torch.h>
 
+#include <cstring>
+
 #include "core/check.h"
 
 namespace lockstep {
@@ -16,6 +18,54 @@ at::Tensor as_number(double value) {
   return number;
 }
 
+// Note [Short loops beside LibTorch's kernels]
+// Models have many small parameters, for which dispatching an operator costs several times the work
+// itself. Where two tensors list their elements in one order in memory, plain loops do the same
+// IEEE operations on the same numbers, hence give the same bits. Long tensors take LibTorch's
+// kernels, which use the machine better.
+constexpr std::int64_t kShortLoopMax = 1 << 14;
+
+bool is_plain(const at::Tensor& tensor) {
+  return tensor.has_storage() && !tensor.is_neg() && !tensor._is_zerotensor();
+}
+
+bool is_small_and_linear(const at::Tensor& a, const at::Tensor& b) {
+  const bool has_loop = a.scalar_type() == at::kFloat || a.scalar_type() == at::kDouble;
+  return has_loop && a.numel() <= kShortLoopMax && b.scalar_type() == a.scalar_type() &&
+         a.device().is_cpu() && b.device().is_cpu() && a.sizes() == b.sizes() &&
+         a.strides() == b.strides() && a.is_non_overlapping_and_dense() && is_plain(a) &&
+         is_plain(b);
+}
+
+// The inner loops have a fixed length so that compilers use vector instructions at -O2.
+constexpr std::int64_t kLanes = 8;
+
+template <typename T>
+void multiply(const T* __restrict in, T factor, T* __restrict out, std::int64_t count) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+      out[i + lane] = in[i + lane] * factor;
+    }
+  }
+  for (; i < count; ++i) {
+    out[i] = in[i] * factor;
+  }
+}
+
+template <typename T>
+void divide(T* values, T divisor, std::int64_t count) {
+  std::int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+      values[i + lane] /= divisor;
+    }
+  }
+  for (; i < count; ++i) {
+    values[i] /= divisor;
+  }
+}
+
 at::Tensor view_of(const at::Tensor& flat, const at::Tensor& parameter, std::int64_t offset) {
   if (parameter.is_non_overlapping_and_dense()) {
     return flat.as_strided(parameter.sizes(), parameter.strides(), offset);
@@ -26,14 +76,47 @@ at::Tensor view_of(const at::Tensor& flat, const at::Tensor& parameter, std::int
 }  // namespace
 
 void scale_into(const at::Tensor& view, const at::Tensor& gradient, std::int64_t divisor) {
+  const double reciprocal = 1.0 / static_cast<double>(divisor);
+  if (is_small_and_linear(view, gradient)) {
+    if (view.scalar_type() == at::kFloat) {
+      multiply(gradient.data_ptr<float>(), static_cast<float>(reciprocal), view.data_ptr<float>(),
+               view.numel());
+    } else {
+      multiply(gradient.data_ptr<double>(), reciprocal, view.data_ptr<double>(), view.numel());
+    }
+    return;
+  }
   const at::NoGradGuard no_grad;
   at::Tensor out = view;
-  at::mul_out(out, gradient, as_number(1.0 / static_cast<double>(divisor)));
+  at::mul_out(out, gradient, as_number(reciprocal));
 }
 
 void scale_in_place(const at::Tensor& view, std::int64_t divisor) {
+  if (divisor == 1) {
+    return;
+  }
+  if (is_small_and_linear(view, view)) {
+    if (view.scalar_type() == at::kFloat) {
+      divide(view.data_ptr<float>(), static_cast<float>(divisor), view.numel());
+    } else {
+      divide(view.data_ptr<double>(), static_cast<double>(divisor), view.numel());
+    }
+    view.unsafeGetTensorImpl()->bump_version();
+    return;
+  }
   const at::NoGradGuard no_grad;
   view.div_(as_number(static_cast<double>(divisor)));
+}
+
+void copy_into(const at::Tensor& target, const at::Tensor& view) {
+  if (is_small_and_linear(target, view) && !target.is_inference()) {
+    std::memcpy(target.data_ptr(), view.data_ptr(),
+                static_cast<std::size_t>(view.numel()) * view.element_size());
+    target.unsafeGetTensorImpl()->bump_version();
+    return;
+  }
+  const at::NoGradGuard no_grad;
+  target.copy_(view);
 }
 
 bool is_same_view(const at::Tensor& a, const at::Tensor& b) {

@@ -26,6 +26,9 @@ void scale_into(const at::Tensor& view, const at::Tensor& gradient, std::int64_t
 /// Divides `view` by `divisor` in place (G3, alias).
 void scale_in_place(const at::Tensor& view, std::int64_t divisor);
 
+/// Copies `view` into `target`, whatever their strides. Shapes: equal sizes and dtype.
+void copy_into(const at::Tensor& target, const at::Tensor& view);
+
 /// True if both denote the same elements of the same storage in the same shape.
 bool is_same_view(const at::Tensor& a, const at::Tensor& b);
 

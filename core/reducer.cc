@@ -282,7 +282,7 @@ void Reducer::copy_out(Bucket& bucket) {
     if (!gradient.defined()) {
       gradient = as_view_ ? slot.view : slot.view.clone();
     } else if (!as_view_) {
-      gradient.copy_(slot.view);
+      copy_into(gradient, slot.view);
     } else if (!is_same_view(gradient, slot.view)) {
       throw error("not_a_bucket_view",
                   "its gradient was replaced between backward's hook and the end of backward: it "

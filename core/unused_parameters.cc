@@ -14,6 +14,7 @@ namespace lockstep {
 std::vector<std::int64_t> search_unused_parameters(const std::vector<at::Tensor*>& outputs,
                                                    const AccumulatorIndex& accumulators) {
   std::unordered_set<const torch::autograd::Node*> seen;
+  seen.reserve(8 * accumulators.size());
   std::vector<const torch::autograd::Node*> open;
   const auto visit = [&](const torch::autograd::Node* node) {
     if (node != nullptr && seen.insert(node).second) {
@@ -53,7 +54,9 @@ UsedMap::UsedMap(std::int64_t num_parameters, at::Device device)
 void UsedMap::launch(Communicator& communicator, CollectiveTag tag) {
   LOCKSTEP_CHECK(work_ == nullptr, "the used map is reduced already");
   const at::NoGradGuard no_grad;
-  in_flight_ = at::tensor(local_, at::kInt).to(device_);
+  in_flight_ = at::empty({static_cast<std::int64_t>(local_.size())}, at::kInt);
+  std::copy(local_.begin(), local_.end(), in_flight_.data_ptr<std::int32_t>());
+  in_flight_ = in_flight_.to(device_);
   work_ = communicator.all_reduce(in_flight_, ReduceOp::kSum, tag);
 }
 

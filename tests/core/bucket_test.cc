@@ -6,6 +6,10 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cmath>
+#include <cstring>
+#include <limits>
+
 #include "core/error.h"
 
 namespace lockstep::test {
@@ -82,6 +86,64 @@ TEST(BucketTest, ScalingHandlesOtherStridesAndDtypes) {
     EXPECT_TRUE(view.to(at::kDouble).equal(gradient.to(at::kDouble) / 2)) << dtype;
     EXPECT_EQ(view.scalar_type(), dtype);
   }
+}
+
+// Tensors of equal strides and few elements take short loops, all others LibTorch's kernels.
+TEST(BucketTest, ShortLoopsGiveTheBitsOfLibTorchsKernels) {
+  for (const auto dtype : {at::kFloat, at::kDouble}) {
+    at::Tensor values = at::arange(1, 36, dtype).view({5, 7}) / 7;
+    values[0][0] = std::numeric_limits<double>::infinity();
+    values[0][1] = std::nan("");
+    values[0][2] = -0.0;
+    values[0][3] = dtype == at::kFloat ? 1e-45 : 5e-324;
+    values[0][4] = dtype == at::kFloat ? 3.0e38 : 1.7e308;
+    const auto same_bits = [&](const at::Tensor& a, const at::Tensor& b) {
+      const at::Tensor left = a.contiguous();
+      const at::Tensor right = b.contiguous();
+      return std::memcmp(left.data_ptr(), right.data_ptr(),
+                         static_cast<std::size_t>(left.numel()) * left.element_size()) == 0;
+    };
+    const at::Tensor transposed = at::empty({7, 5}, dtype).t();
+    for (const std::int64_t divisor : {1, 2, 3, 7}) {
+      const at::Tensor linear = at::empty({5, 7}, dtype);
+      scale_into(linear, values, divisor);
+      scale_into(transposed, values, divisor);
+      EXPECT_TRUE(same_bits(linear, transposed)) << divisor;
+      EXPECT_TRUE(same_bits(linear, values * (1.0 / static_cast<double>(divisor)))) << divisor;
+      const at::Tensor divided = values.clone();
+      scale_in_place(divided, divisor);
+      EXPECT_TRUE(same_bits(divided, values / static_cast<double>(divisor))) << divisor;
+    }
+    copy_into(transposed, values);
+    EXPECT_TRUE(same_bits(transposed, values));
+  }
+}
+
+TEST(BucketTest, LongTensorsAreScaledByTheSameFormulas) {
+  const at::Tensor gradient = at::arange(1, 50001, at::kFloat);
+  const at::Tensor view = at::empty_like(gradient);
+  scale_into(view, gradient, 3);
+  EXPECT_TRUE(view.equal(gradient * static_cast<float>(1.0 / 3.0)));
+  scale_in_place(gradient, 3);
+  EXPECT_TRUE(gradient.equal(at::arange(1, 50001, at::kFloat) / 3.0F));
+}
+
+// A lazily negated tensor holds other bits in memory than it means.
+TEST(BucketTest, ALazilyNegatedGradientKeepsItsSign) {
+  const at::Tensor negated = at::ones({4}, at::kFloat)._neg_view();
+  const at::Tensor view = at::empty({4}, at::kFloat);
+  scale_into(view, negated, 2);
+  EXPECT_TRUE(view.equal(at::full({4}, -0.5)));
+}
+
+TEST(BucketTest, WritingIntoATensorBumpsItsVersion) {
+  const at::Tensor target = at::zeros({4});
+  const auto before = target._version();
+  copy_into(target, at::ones({4}));
+  EXPECT_EQ(target._version(), before + 1);
+  EXPECT_TRUE(target.equal(at::ones({4})));
+  scale_in_place(target, 2);
+  EXPECT_EQ(target._version(), before + 2);
 }
 
 TEST(BucketTest, OnlyTheSameElementsInTheSameShapeAreTheSameView) {

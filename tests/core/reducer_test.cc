@@ -130,7 +130,7 @@ TEST(ReducerTest, ACompleteBucketWaitsForItsPredecessor) {
                                      events.position_of(EventKind::kBucketLaunched, 0),
                                      events.position_of(EventKind::kBucketLaunched, 1)};
   });
-  EXPECT_THAT(positions[0], ElementsAre(1, 2, 3, 4));  // 0 is the forward
+  EXPECT_THAT(positions[0], ElementsAre(2, 3, 4, 5));  // 0 is the forward, 1 the rebuild
 }
 
 TEST(ReducerTest, TheWholeAccumulatedGradientIsReduced) {
@@ -231,7 +231,7 @@ TEST(ReducerTest, WithoutFindUnusedAnUnusedParameterLeavesEveryGradientLocal) {
   EXPECT_THAT(results[1], ElementsAre(2.0, kNone));
 }
 
-// A backward inside backward reaches the parameter by itself and then again from outside.
+// Runs a backward of its own inside backward, as re-entrant recomputation does.
 class Recompute : public torch::autograd::Function<Recompute> {
  public:
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
@@ -250,12 +250,15 @@ class Recompute : public torch::autograd::Function<Recompute> {
   }
 };
 
+// `scale` is ready last and so keeps the bucket open while `weight` is ready twice.
 struct TwiceImpl : torch::nn::Module {
-  TwiceImpl() : weight(register_parameter("weight", torch::ones({1}))) {}
+  TwiceImpl()
+      : weight(register_parameter("weight", torch::ones({1}))),
+        scale(register_parameter("scale", torch::ones({1}))) {}
   at::Tensor forward(const at::Tensor& x) {
-    return Recompute::apply(Recompute::apply(x, weight), weight).sum();
+    return Recompute::apply(Recompute::apply(x * scale, weight), weight).sum();
   }
-  at::Tensor weight;
+  at::Tensor weight, scale;
 };
 
 TEST(ReducerTest, AParameterThatIsReadyTwiceIsNamed) {
