@@ -76,18 +76,16 @@ std::string ranks_text(const std::vector<RankState>& ranks) {
 }
 
 std::string divergence_text(const Divergence& d) {
-  const char* kPlace = d.step < 0 ? "after construction" : "in step";
+  const std::string when = d.step < 0 ? "after construction" : fmt::format("in step {}", d.step);
   std::string out =
-      fmt::format("  first divergence: {}{}, {} of {} on {}, seen by the oracle '{}'\n", kPlace,
-                  d.step < 0 ? "" : fmt::format(" {}", d.step), d.phase, d.tensor,
-                  rank_list(d.ranks), d.oracle);
-  if (d.element >= 0) {
-    out += fmt::format("    element {}: expected {}, got {}\n", d.element, d.expected, d.actual);
-    out += fmt::format("    bits       expected {}, got {}", d.expected_bits, d.actual_bits);
-    out += d.ulp >= 0 ? fmt::format(", {} ULP apart\n", d.ulp) : "\n";
-  } else {
-    out += fmt::format("    expected {}, got {}\n", d.expected, d.actual);
+      fmt::format("  first divergence: {}, phase {}, {}, {}, seen by the oracle '{}'\n", when,
+                  d.phase, d.tensor, rank_list(d.ranks), d.oracle);
+  const std::string where = d.element >= 0 ? fmt::format("element {}: ", d.element) : "";
+  out += fmt::format("    {}expected {}, got {}", where, d.expected, d.actual);
+  if (!d.expected_bits.empty() || !d.actual_bits.empty()) {
+    out += fmt::format(" (bits {}, got {})", d.expected_bits, d.actual_bits);
   }
+  out += d.ulp >= 0 ? fmt::format(", {} ULP apart\n", d.ulp) : "\n";
   if (d.num_elements_differ > 0) {
     out += fmt::format("    elements of the tensor that differ: {}\n", d.num_elements_differ);
   }

@@ -131,13 +131,13 @@ TEST_F(RunCommandTest, AFailureEndsWithStatus1AndACommandThatShowsItAgain) {
   write("bad.toml", kBad);
   const ProgramResult result = lockstep({"run", path("good.toml"), path("bad.toml")});
   EXPECT_EQ(result.exit_status, 1);
-  EXPECT_THAT(result.out, AllOf(HasSubstr("first divergence: in step 0, gradient"),
+  EXPECT_THAT(result.out, AllOf(HasSubstr("first divergence: in step 0, phase "),
                                 HasSubstr("again: lockstep replay " + path("bad.toml") + "\n"),
                                 EndsWith("\n6 passed, 1 failed, 0 skipped\n")));
   const ProgramResult again = lockstep({"replay", path("bad.toml")});
   EXPECT_EQ(again.exit_status, 1);
   EXPECT_THAT(again.out,
-              AllOf(HasSubstr("first divergence: in step 0, gradient"), HasSubstr("\nTrace:\n")));
+              AllOf(HasSubstr("first divergence: in step 0, phase "), HasSubstr("\nTrace:\n")));
 }
 
 TEST_F(RunCommandTest, JsonDoesNotDependOnTheNumberOfJobs) {
