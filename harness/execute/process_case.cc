@@ -121,6 +121,7 @@ void ProcessCase::watch() {
 void ProcessCase::ask_all(std::int64_t round) {
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
     if (ranks_[rank].is_live()) {
+      ranks_[rank].was_asked = true;
       pool_.worker(static_cast<std::int64_t>(rank))
           .channel()
           .send(MessageKind::kWhere, encode(WhereQuery{round}));

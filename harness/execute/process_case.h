@@ -29,6 +29,7 @@ struct RankFate {
   std::int64_t step = -1;            ///< the last one that it began
   std::optional<RankEnded> ended;    ///< its body ended
   std::optional<ProcessEnd> died;    ///< its process ended
+  bool was_asked = false;            ///< where it is
   std::optional<Whereabouts> where;  ///< its last answer
 
   bool is_live() const { return !ended && !died; }

@@ -28,7 +28,8 @@ struct ProcessExecutorOptions {
 //   the ranks that had not issued it, and those that had died.
 // waiting, but `waiting` empty: the run stood still and the rank was in no collective. error_kind
 // is
-//   "still_computing", or "unresponsive" where its process did not even answer.
+//   "still_computing", "unresponsive" where its process did not even answer, or "cut_short" where
+//   another rank died before all had met.
 // crashed: its process ended, by `signal` or, where that is 0, by itself; error_kind says "signal"
 // or
 //   "exit", error_message gives the status.

@@ -30,10 +30,17 @@ std::string new_directory_name() {
 WorkerPool::WorkerPool(const std::string& binary) : command_{binary, {}} {}
 
 WorkerPool::~WorkerPool() {
-  workers_.clear();
-  if (has_directory_ && ::getpid() == owner_) {
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    drop(i);
+  }
+}
+
+void WorkerPool::drop(std::size_t index) {
+  workers_[index].reset();
+  if (has_directory_ && pids().empty() && ::getpid() == owner_) {
     std::error_code error;
     std::filesystem::remove_all(command_.directory, error);
+    has_directory_ = false;
   }
 }
 
@@ -47,7 +54,7 @@ void WorkerPool::prepare(std::int64_t num_workers) {
   workers_.resize(std::max(workers_.size(), wanted));
   for (std::size_t i = 0; i < wanted; ++i) {
     if (workers_[i] != nullptr && workers_[i]->is_stale()) {
-      workers_[i].reset();
+      drop(i);
     }
     if (workers_[i] == nullptr) {
       workers_[i] = std::make_unique<WorkerProcess>(command_);
@@ -66,9 +73,8 @@ WorkerProcess& WorkerPool::worker(std::int64_t index) {
 }
 
 ProcessEnd WorkerPool::discard(std::int64_t index) {
-  auto& worker = workers_.at(static_cast<std::size_t>(index));
-  const ProcessEnd end = worker->end();
-  worker.reset();
+  const ProcessEnd end = worker(index).end();
+  drop(static_cast<std::size_t>(index));
   return end;
 }
 

@@ -14,7 +14,8 @@
 namespace lockstep::harness {
 
 /// Grows to the largest world that was asked for. Owns a private directory (mode 0700) for what the
-/// ranks exchange; the destructor ends all workers and removes it.
+/// ranks exchange, which is only there while some worker is: should this process be killed, they
+/// remove it. The destructor ends all workers.
 ///
 /// Forks: a pool belongs to the process that first called `prepare`. A copy of an unused pool is a
 ///        pool of its own; a copy of a used one can only be destroyed, which leaves everything be.
@@ -42,6 +43,8 @@ class WorkerPool {
   const std::string& directory() const { return command_.directory; }
 
  private:
+  void drop(std::size_t index);
+
   WorkerCommand command_;
   bool has_directory_ = false;
   pid_t owner_ = -1;

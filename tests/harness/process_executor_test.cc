@@ -322,6 +322,7 @@ TEST(ProcessExecutorFaultTest, AWorkerThatDiesBeforeItMeetsItsPeersEndsTheCase) 
   EXPECT_EQ(run.ranks[1].signal, SIGABRT);
   EXPECT_EQ(run.ranks[0].ending, Ending::kWaiting);
   EXPECT_EQ(run.ranks[0].at_phase, "rendezvous");
+  EXPECT_EQ(run.ranks[0].error_kind, "cut_short");
 }
 
 TEST(ProcessExecutorFaultTest, ADefectInAWorkerIsADefect) {
