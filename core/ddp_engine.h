@@ -20,16 +20,19 @@ namespace lockstep {
 
 /// Plain options; the defaults are PyTorch's.
 struct DdpOptions {
-  /// Cap of the bucket that is reduced first, and of all others, in bytes (C2, C8, C14).
+  /// Cap of the bucket that is reduced first, and of all others, in bytes; both positive. The
+  /// smaller of both is used for the first, so lowering `bucket_cap_bytes` is enough (C2, C8, C14).
   std::int64_t first_bucket_cap_bytes = 1 << 20;
   std::int64_t bucket_cap_bytes = 25 << 20;
-  bool gradient_as_bucket_view = false;  ///< `.grad` aliases the bucket (M)
-  bool find_unused_parameters = false;   ///< traverse the graph after each forward (I)
-  bool static_graph = false;             ///< same graph every iteration (L)
-  bool broadcast_buffers = true;         ///< buffers of rank 0 before each forward (J)
-  bool init_sync = true;                 ///< verify and broadcast at construction (A6, A7)
-  std::vector<std::string> ignored;      ///< parameters and buffers left alone (A2)
-  Observer* observer = nullptr;          ///< outlives the engine; may be null
+  /// `.grad` aliases the bucket (M). Zero gradients with `Module::zero_grad` or set them undefined:
+  /// `Optimizer::zero_grad` detaches them in place, which LibTorch refuses for views (M3).
+  bool gradient_as_bucket_view = false;
+  bool find_unused_parameters = false;  ///< traverse the graph after each forward (I)
+  bool static_graph = false;            ///< same graph every iteration (L); settles unused ones too
+  bool broadcast_buffers = true;        ///< buffers of rank 0 before each forward (J)
+  bool init_sync = true;                ///< verify and broadcast at construction (A6, A7)
+  std::vector<std::string> ignored;     ///< parameters and buffers left alone (A2)
+  Observer* observer = nullptr;         ///< outlives the engine; may be null
 };
 
 /// Which parameters share a bucket, in launch order, and how a gradient is scaled.

@@ -161,6 +161,33 @@ void check(const Plan& plan) {
   }
 }
 
+// Loses the sum of one bucket: every rank keeps its own part.
+class ForgetfulCommunicator : public LocalCommunicator {
+ public:
+  using LocalCommunicator::LocalCommunicator;
+  std::unique_ptr<Work> all_reduce(at::Tensor tensor, ReduceOp op, CollectiveTag tag) override {
+    return LocalCommunicator::all_reduce(tag.bucket == 0 ? tensor.clone() : tensor, op, tag);
+  }
+};
+
+TEST(DistributedDataParallelTest, TheCheckOfGradientsSeesALostSum) {
+  Plan plan;
+  plan.shapes = {{1}};
+  plan.terms = {{{{{0, 1.0}}, {{0, 3.0}}}}};  // one step, one micro-batch, two ranks
+  plan.world_size = 2;
+  const auto wanted = expected(plan);
+  EXPECT_EQ(wanted, (std::vector<std::vector<double>>{{2.0}}));
+  const auto group = std::make_shared<LocalGroup>(2);
+  const auto good = run_ranks(
+      2, [&](LocalCommunicator& communicator) { return run_plan(plan, communicator).gradients; });
+  EXPECT_EQ(good[0], wanted);
+  const auto bad = run_ranks(2, [&](LocalCommunicator& communicator) {
+    ForgetfulCommunicator forgetful(group, communicator.rank());
+    return run_plan(plan, forgetful).gradients;
+  });
+  EXPECT_NE(bad[0], wanted);
+}
+
 RC_GTEST_PROP(DistributedDataParallelProps, GradientsAreTheMeanOfWhatRanksAccumulated, ()) {
   check(any_plan(false));
 }

@@ -259,9 +259,15 @@ TEST(ReducerSetupTest, AGradientReplacedBetweenHookAndEndOfBackwardIsNamed) {
 TEST(ReducerSetupTest, CopyAndViewModesGiveTheSameBitsWhereDivisionIsExact) {
   const auto run = [](bool as_view) {
     return run_ranks(4, [&](LocalCommunicator& communicator) {
-      torch::manual_seed(1);
       torch::nn::Sequential model(torch::nn::Linear(3, 5), torch::nn::Tanh(),
                                   torch::nn::Linear(5, 2));
+      {
+        // LibTorch's generator is shared by all rank threads: no use for repeatable values.
+        const at::NoGradGuard no_grad;
+        for (at::Tensor& parameter : model->parameters()) {
+          parameter.copy_(at::linspace(-1, 1, parameter.numel()).view(parameter.sizes()));
+        }
+      }
       DdpOptions options = one_parameter_per_bucket();
       options.gradient_as_bucket_view = as_view;
       DistributedDataParallel<torch::nn::SequentialImpl> ddp(model.ptr(), communicator, options);
