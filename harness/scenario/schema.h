@@ -274,12 +274,13 @@ void describe(V& v, Of<ExpectSpec>) {
   v.tables("waiting", &ExpectSpec::waiting, TablesPlace::kInline,
            "deadlock: exactly these ranks wait");
   v.tables("never_ready", &ExpectSpec::never_ready, TablesPlace::kInline,
-           "deadlock: parameters whose gradients never came");
+           "deadlock, error: parameters whose gradients never came");
   v.field("cure", &ExpectSpec::cure,
           Choices{{"find_unused_parameters", "broadcast_buffers_off", "all_ranks"}},
-          "deadlock: the change that helps");
-  v.field("error", &ExpectSpec::error, Text{}, "error, crash: its kind");
-  v.field("message", &ExpectSpec::message, Text{}, "error, crash: contained in its message");
+          "deadlock, error: the change that helps");
+  v.field("error", &ExpectSpec::error, Text{}, "error, crash, deadlock: its kind");
+  v.field("message", &ExpectSpec::message, Text{},
+          "error, crash, deadlock: contained in its message");
   v.field("bucket_all_reduces", &ExpectSpec::bucket_all_reduces, kCount,
           "on rank 0, over the whole run");
   v.field("rebuilds", &ExpectSpec::rebuilds, kCount, "bucket rebuilds on rank 0");

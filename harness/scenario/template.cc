@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -122,8 +123,9 @@ constexpr const char* kTail = R"(
 #"train.batch_per_rank" = [4, 8]
 #"train.micro_batches" = [1, 2]
 
-# diverged: step, phase, rank, tensor, cause, oracle. deadlock: waiting, never_ready, cure.
-# error, crash: error, message, rank, step. [expect.sim] and [expect.gloo] stand in for [expect].
+# diverged: step, phase, rank, tensor, cause, oracle. error, crash: error, message, rank, step.
+# deadlock: waiting, error, message. deadlock, error: never_ready, cure.
+# [expect.sim] and [expect.gloo] stand in the place of [expect] on that backend.
 [expect]
 )";
 

@@ -21,16 +21,25 @@ TEST(ScenarioExpectRulesTest, DetailsBelongToTheirOutcome) {
               ElementsAre(finding("4:1", {"expect.step"}), finding("5:1", {"expect.phase"}),
                           finding("6:1", {"expect.rank"}), finding("7:1", {"expect.tensor"}),
                           finding("8:1", {"expect.cause"}), finding("9:1", {"expect.oracle"})));
-  EXPECT_THAT(
-      findings_of("schema = 1\n[expect]\noutcome = \"diverged\"\nwaiting = [{ rank = 0 }]\n"
-                  "never_ready = { rank = 0, parameters = [\"layer0.bias\"] }\n"
-                  "error = \"script\"\nmessage = \"x\"\n"),
-      ElementsAre(finding("4:1", {"deadlock"}), finding("5:1", {"deadlock"}),
-                  finding("6:1", {"error and crash"}), finding("7:1", {"error and crash"})));
+  EXPECT_THAT(findings_of("schema = 1\n[expect]\noutcome = \"diverged\"\nwaiting = [{ rank = 0 }]\n"
+                          "never_ready = { rank = 0, parameters = [\"layer0.bias\"] }\n"
+                          "error = \"script\"\nmessage = \"x\"\n"),
+              ElementsAre(finding("4:1", {"deadlock"}), finding("5:1", {"deadlock"}),
+                          finding("6:1", {"error, crash and deadlock"}),
+                          finding("7:1", {"error, crash and deadlock"})));
   EXPECT_THAT(
       findings_of("schema = 1\n[expect]\noutcome = \"error\"\nerror = \"script\"\nmessage = "
                   "\"x\"\nrank = 0\nstep = 0\nbucket_all_reduces = 3\nrebuilds = 1\n"),
       IsEmpty());
+  // A rank may fail in a deadlock, and an unfinished reduction may end as an error.
+  EXPECT_THAT(
+      findings_of("schema = 1\n[expect]\noutcome = \"deadlock\"\nerror = \"script\"\nmessage "
+                  "= \"x\"\n"),
+      IsEmpty());
+  EXPECT_THAT(
+      findings_of("schema = 1\n[expect]\noutcome = \"error\"\ncure = \"all_ranks\"\nnever_ready "
+                  "= { rank = 0, parameters = [\"layer0.bias\"] }\nwaiting = [{ rank = 1 }]\n"),
+      ElementsAre(finding("6:1", {"expect.waiting", "belongs to deadlock"})));
 }
 
 TEST(ScenarioExpectRulesTest, EqualityWithTheSerialOracleNeedsExactDataOrOneBatch) {
