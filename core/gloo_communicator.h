@@ -64,11 +64,10 @@ struct CommunicatorStatus {
 ///          moves only when all agree. So a wrong pairing is a Desync on every rank, where Gloo
 ///          itself would mix the data, hang, or (sizes differ) end the process.
 /// Numbers: all_reduce is Gloo's ring: with chunk(e) the chunk of element e, ranks are added in
-///          descending order from chunk(e)-1 down to chunk(e), each hop in the tensor's dtype.
-///          float16 and bfloat16 are added in float and rounded to nearest even at each hop, by a
-///          function of our own: Gloo's float16 loses some additions, its bfloat16 does not exist.
-///          kMax takes std::max hop by hop, so where there are NaNs the result depends on the order
-///          (and is still the same on all ranks).
+///          descending order from chunk(e)-1 down to chunk(e), each hop in the tensor's dtype by
+///          a kernel of ours (core/ring_kernels.h): Gloo's own float16 loses some additions, its
+///          bfloat16 does not exist, and its NaN payloads depend on the compiler. Where there are
+///          NaNs, kMax depends on the order too (and is still the same on all ranks).
 /// Dtypes:  all_reduce: float32, float64, float16, bfloat16, int32, int64, int8, uint8. broadcast
 ///          and all_gather: any dense one on the CPU.
 /// FTZ:     additions run on the progress thread, which inherits the floating-point environment

@@ -2,12 +2,9 @@
 // One collective at a time over connected ranks: first agree on what it is, then move the data.
 #include "core/gloo_group.h"
 
-#include <c10/util/BFloat16.h>
-#include <c10/util/Half.h>
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/broadcast.h>
-#include <gloo/math.h>
 #include <gloo/rendezvous/store.h>
 #include <gloo/transport/device.h>
 
@@ -23,6 +20,7 @@
 #include "core/gloo_mesh.h"
 #include "core/gloo_rendezvous.h"
 #include "core/gloo_signals.h"
+#include "core/ring_kernels.h"
 
 namespace lockstep {
 namespace {
@@ -82,59 +80,6 @@ template <typename Context, typename Store>
 void connect_mesh(Context& context, const std::shared_ptr<Store>& store,
                   std::shared_ptr<gloo::transport::Device>& device, long /*fallback*/) {
   context.connectFullMesh(*store, device);
-}
-
-/// Sums in float and rounds to T, for the two 16-bit types. The left operand is this rank's value.
-template <typename T>
-void sum_16bit(void* sum, const void* own, const void* received, std::size_t numel) {
-  auto* out = static_cast<T*>(sum);
-  const auto* left = static_cast<const T*>(own);
-  const auto* right = static_cast<const T*>(received);
-  for (std::size_t i = 0; i < numel; ++i) {
-    out[i] = static_cast<T>(static_cast<float>(left[i]) + static_cast<float>(right[i]));
-  }
-}
-
-template <typename T>
-void max_16bit(void* result, const void* own, const void* received, std::size_t numel) {
-  auto* out = static_cast<T*>(result);
-  const auto* left = static_cast<const T*>(own);
-  const auto* right = static_cast<const T*>(received);
-  for (std::size_t i = 0; i < numel; ++i) {
-    out[i] = static_cast<float>(left[i]) < static_cast<float>(right[i]) ? right[i] : left[i];
-  }
-}
-
-using Reduction = void (*)(void*, const void*, const void*, std::size_t);
-
-template <typename T>
-Reduction reduction_for(ReduceOp op) {
-  return op == ReduceOp::kSum ? static_cast<Reduction>(&gloo::sum<T>)
-                              : static_cast<Reduction>(&gloo::max<T>);
-}
-
-/// Null if there is none.
-Reduction find_reduction(at::ScalarType dtype, ReduceOp op) {
-  switch (dtype) {
-    case at::kFloat:
-      return reduction_for<float>(op);
-    case at::kDouble:
-      return reduction_for<double>(op);
-    case at::kInt:
-      return reduction_for<std::int32_t>(op);
-    case at::kLong:
-      return reduction_for<std::int64_t>(op);
-    case at::kChar:
-      return reduction_for<std::int8_t>(op);
-    case at::kByte:
-      return reduction_for<std::uint8_t>(op);
-    case at::kHalf:
-      return op == ReduceOp::kSum ? &sum_16bit<c10::Half> : &max_16bit<c10::Half>;
-    case at::kBFloat16:
-      return op == ReduceOp::kSum ? &sum_16bit<c10::BFloat16> : &max_16bit<c10::BFloat16>;
-    default:
-      return nullptr;
-  }
 }
 
 bool contains(const std::string& text, const char* part) {
@@ -292,7 +237,7 @@ void GlooGroup::Impl::all_reduce(const GlooCollective& collective) {
   gloo::AllreduceOptions reduce(context);
   reduce.setTag(static_cast<std::uint32_t>(collective.what.seq));
   reduce.setTimeout(options.timeout);
-  reduce.setReduceFunction(find_reduction(tensor.scalar_type(), collective.what.op));
+  reduce.setReduceFunction(find_ring_kernel(tensor.scalar_type(), collective.what.op));
   void* const memory = tensor.data_ptr();
   const auto numel = static_cast<std::size_t>(tensor.numel());
   // Gloo needs to know the element's size, not its type.
@@ -398,7 +343,7 @@ GlooGroup::~GlooGroup() {
 }
 
 bool GlooGroup::can_reduce(at::ScalarType dtype) {
-  return find_reduction(dtype, ReduceOp::kSum) != nullptr;
+  return find_ring_kernel(dtype, ReduceOp::kSum) != nullptr;
 }
 
 void GlooGroup::run(const GlooCollective& collective) {
