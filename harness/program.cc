@@ -122,7 +122,7 @@ StepPlan plan_step(const Case& value, Role role, std::int64_t rank, std::int64_t
     const auto first = batch.begin() + micro * micro_samples;
     MicroBatch micro_batch;
     micro_batch.parts.push_back(
-        {{first, first + micro_samples}, route_at(value, rank, step, micro), 1.0});
+        {{first, first + micro_samples}, route_at(value, rank, step, micro), 0});
     micro_batch.sync = role == Role::kSubject ? subject_syncs(value, rank, step, micro)
                                               : replay_syncs(value, micro);
     plan.micro_batches.push_back(std::move(micro_batch));
@@ -194,7 +194,6 @@ Program compile_serial(const Case& value) {
   // DDP's average of W local losses is the global loss where that is a mean. A sum over the global
   // batch is W times larger, which `scale_loss_by_world_size` makes up for on the ranks.
   serial.loss_scale = 1.0;
-  const double total = static_cast<double>(value.world.ranks * value.train.batch_per_rank);
   for (std::int64_t step = 0; step < value.train.steps; ++step) {
     const auto at = static_cast<std::size_t>(step);
     StepPlan plan;
@@ -207,17 +206,15 @@ Program compile_serial(const Case& value) {
           auto same = std::find_if(global.parts.begin(), global.parts.end(),
                                    [&](const Part& p) { return p.route == part.route; });
           if (same == global.parts.end()) {
-            global.parts.push_back({{}, part.route, 1.0});
+            global.parts.push_back({{}, part.route, 0});
             same = std::prev(global.parts.end());
           }
           same->samples.insert(same->samples.end(), part.samples.begin(), part.samples.end());
         }
       }
     }
-    if (value.train.reduction == "mean") {
-      for (Part& part : global.parts) {
-        part.weight = static_cast<double>(part.samples.size()) / total;
-      }
+    for (Part& part : global.parts) {
+      part.mean_over = value.world.ranks * value.train.batch_per_rank;
     }
     plan.micro_batches.push_back(std::move(global));
     serial.steps.push_back(std::move(plan));

@@ -14,7 +14,8 @@ namespace lockstep::harness {
 struct Part {
   std::vector<std::int64_t> samples;
   Route route;
-  double weight = 1.0;  ///< share of the part's loss in the micro-batch's
+  /// Samples that a mean loss is taken over; 0: its own. Parts of one batch add up to its mean.
+  std::int64_t mean_over = 0;
 };
 
 struct MicroBatch {

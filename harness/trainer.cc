@@ -176,23 +176,27 @@ class Trainer {
           parts_.sync.forward(k, parts_.data.inputs(part.samples), part.route, micro_batch.sync);
       const GraphModel& model = *parts_.replicas[k].model;
       parts_.position.set_blocks_run(model.blocks_run());
-      at::Tensor loss;
       for (std::size_t i = 0; i < outputs.size(); ++i) {
-        const std::int64_t head = model.heads_run()[i];
-        const at::Tensor of_head =
-            head_loss(train_.loss, script_.sums_loss() ? "sum" : train_.reduction, outputs[i],
-                      parts_.data.targets(head, part.samples));
-        loss = loss.defined() ? loss + of_head : of_head;
+        const at::Tensor loss = part_loss(part, model.heads_run()[i], outputs[i]);
+        total = total.defined() ? total + loss : loss;
       }
-      if (!loss.defined()) {
-        continue;
-      }
-      if (part.weight != 1.0) {
-        loss = loss * part.weight;
-      }
-      total = total.defined() ? total + loss : loss;
     }
     return total.defined() ? total : at::zeros({}, at::kDouble);
+  }
+
+  at::Tensor part_loss(const Part& part, std::int64_t head, const at::Tensor& output) const {
+    const at::Tensor target = parts_.data.targets(head, part.samples);
+    const auto num_samples = static_cast<std::int64_t>(part.samples.size());
+    const bool sums = train_.reduction == "sum" || script_.sums_loss();
+    if (sums || part.mean_over == 0 || part.mean_over == num_samples) {
+      return head_loss(train_.loss, sums ? "sum" : "mean", output, target);
+    }
+    // One division by the size of the whole mean: a mean of this part times its share would round.
+    const std::int64_t terms = train_.loss == "mse"   ? output.numel()
+                               : train_.loss == "dot" ? num_samples
+                                                      : target.numel();
+    return head_loss(train_.loss, "sum", output, target) /
+           static_cast<double>(terms / num_samples * part.mean_over);
   }
 
   // In exact cases no arithmetic may round; the first phase that does is noted.

@@ -61,6 +61,8 @@ class Hypotheses {
     }
   }
 
+  void offer(CauseHypothesis hypothesis) { list_.push_back(std::move(hypothesis)); }
+
   std::vector<CauseHypothesis> take() {
     std::stable_sort(list_.begin(), list_.end(),
                      [](const auto& a, const auto& b) { return a.exact && !b.exact; });
@@ -206,10 +208,8 @@ void test_corruption(Hypotheses& hypotheses, const Divergence& divergence) {
       hypotheses.actual().numel() > 1) {
     at::Tensor predicted = hypotheses.expected().clone();
     predicted.view({-1})[divergence.element] = hypotheses.actual().view({-1})[divergence.element];
-    if (predicted.equal(hypotheses.actual())) {
-      hypotheses.test("corrupted", "a single element differs: the data was damaged on the way",
-                      predicted);
-    }
+    hypotheses.offer({"corrupted", "a single element differs: the data was damaged on the way",
+                      predicted.equal(hypotheses.actual())});
   }
 }
 
@@ -316,7 +316,7 @@ const Snapshot* snapshot_of(const RankRun& rank, const Divergence& divergence) {
 }  // namespace
 
 std::vector<CauseHypothesis> causes_of(const Divergence& divergence, const Program& replay,
-                                       const Run& subject, const Run& replayed) {
+                                       const Run& subject, const Run& replayed, const Run* serial) {
   if (divergence.ranks.empty()) {
     return {};
   }
@@ -326,7 +326,8 @@ std::vector<CauseHypothesis> causes_of(const Divergence& divergence, const Progr
   const auto rank = static_cast<std::size_t>(divergence.ranks.front());
   const std::size_t reference_rank = divergence.phase == "buffer" ? rank : 0;
   const Snapshot* actual = snapshot_of(subject.ranks[rank], divergence);
-  const Snapshot* expected = snapshot_of(replayed.ranks[reference_rank], divergence);
+  const Run& reference = divergence.oracle == "serial" && serial != nullptr ? *serial : replayed;
+  const Snapshot* expected = snapshot_of(reference.ranks[reference_rank], divergence);
   if (actual == nullptr || expected == nullptr) {
     return {};
   }

@@ -21,6 +21,6 @@ namespace lockstep::harness {
 /// forward:   same_batches, stale_batch, times_batch, scaled
 /// init:      own_initialisation
 std::vector<CauseHypothesis> causes_of(const Divergence& divergence, const Program& replay,
-                                       const Run& subject, const Run& replayed);
+                                       const Run& subject, const Run& replayed, const Run* serial);
 
 }  // namespace lockstep::harness

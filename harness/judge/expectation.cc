@@ -161,7 +161,7 @@ std::vector<std::string> complaints_about(const ExpectSpec& expect, const CaseRe
     } else if (outcome.kind == OutcomeKind::kDeadlock) {
       check_waiting(expect, outcome, complaints);
       check_never_ready(expect, outcome, complaints);
-      if (!expect.error.empty()) {
+      if (!expect.error.empty() || !expect.message.empty()) {
         check_error(expect, outcome, complaints);
       }
     } else if (outcome.kind == OutcomeKind::kError || outcome.kind == OutcomeKind::kCrash) {

@@ -214,7 +214,7 @@ class Judge {
               ? *evidence_.replay
               : evidence_.replay.emplace(run_replay(evidence_.replay_program, subject_));
       outcome_.divergence->causes =
-          causes_of(*outcome_.divergence, evidence_.replay_program, subject_, replayed);
+          causes_of(*outcome_.divergence, evidence_.replay_program, subject_, replayed, serial());
       // A reduction that was never finished is the likeliest reason; say so with its parameters.
       for (const RankRun& rank : subject_.ranks) {
         if (!rank.never_ready.empty()) {
@@ -227,10 +227,15 @@ class Judge {
     outcome_.reason = reason_of(outcome_);
   }
 
+  const Run* serial() const {
+    if (evidence_.serial) {
+      return &*evidence_.serial;
+    }
+    return evidence_.bound ? &evidence_.bound->plain() : nullptr;
+  }
+
   void add_reference(std::size_t at, StepSummary& summary) const {
-    const Run* serial = evidence_.serial  ? &*evidence_.serial
-                        : evidence_.bound ? &evidence_.bound->plain()
-                                          : nullptr;
+    const Run* serial = this->serial();
     if (serial != nullptr && at < serial->ranks.front().steps.size()) {
       summary.reference_loss = mean_of(serial->ranks.front().steps[at].losses);
     }

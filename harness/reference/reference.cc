@@ -60,7 +60,6 @@ Run to_run(const Program& program, std::vector<RankRun> records) {
 // The same global batches, accumulated over `variant.splits` pieces of a shuffled order.
 Program reorder(const Program& program, const SerialVariant& variant) {
   Program result = program;
-  const bool mean = program.value.train.reduction == "mean";
   for (StepPlan& plan : result.ranks.front().steps) {
     const MicroBatch whole = plan.micro_batches.front();
     plan.micro_batches.clear();
@@ -80,9 +79,7 @@ Program reorder(const Program& program, const SerialVariant& variant) {
         const auto first = samples.begin() + count * split / variant.splits;
         const auto last = samples.begin() + count * (split + 1) / variant.splits;
         if (first != last) {
-          const double share =
-              mean ? static_cast<double>(last - first) / static_cast<double>(count) : 1.0;
-          piece.parts.push_back({{first, last}, part.route, part.weight * share});
+          piece.parts.push_back({{first, last}, part.route, part.mean_over});
         }
       }
       plan.micro_batches.push_back(std::move(piece));

@@ -97,13 +97,23 @@ void ReplaySync::find_plan() {
       }
     }
   }
-  if (plan_ == nullptr) {
-    ReductionPlan all;
-    all.buckets.emplace_back();
-    for (std::size_t i = 0; i < parameters_.front().tensors.size(); ++i) {
-      all.buckets.back().push_back(static_cast<std::int64_t>(i));
+  // What the subject left out should have been reduced all the same, so it gets a bucket here.
+  ReductionPlan whole = plan_ != nullptr ? *plan_ : ReductionPlan();
+  std::vector<bool> planned(parameters_.front().tensors.size(), false);
+  for (const auto& bucket : whole.buckets) {
+    for (const std::int64_t index : bucket) {
+      planned[static_cast<std::size_t>(index)] = true;
     }
-    plan_ = std::make_shared<const ReductionPlan>(std::move(all));
+  }
+  std::vector<std::int64_t> rest;
+  for (std::size_t i = 0; i < planned.size(); ++i) {
+    if (!planned[i]) {
+      rest.push_back(static_cast<std::int64_t>(i));
+    }
+  }
+  if (!rest.empty()) {
+    whole.buckets.push_back(std::move(rest));
+    plan_ = std::make_shared<const ReductionPlan>(std::move(whole));
   }
 }
 

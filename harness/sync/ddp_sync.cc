@@ -2,7 +2,7 @@
 // The subject `ddp`: our DistributedDataParallel around the case's model.
 #include "harness/sync/ddp_sync.h"
 
-#include <optional>
+#include <algorithm>
 
 #include "core/distributed_data_parallel.h"
 
@@ -34,7 +34,12 @@ DdpOptions options_of(const SyncParts& parts) {
 class DdpSync final : public GradientSync {
  public:
   explicit DdpSync(const SyncParts& parts)
-      : ddp_(parts.model, *parts.communicator, options_of(parts)) {}
+      : ddp_(parts.model, *parts.communicator, options_of(parts)) {
+    const std::vector<std::string> all = trainable_parameters(*parts.model).names;
+    for (const std::string& name : ddp_.engine().parameter_names()) {
+      trainable_index_.push_back(std::find(all.begin(), all.end(), name) - all.begin());
+    }
+  }
 
   void begin_step(std::int64_t step) override { ddp_.set_step(step); }
 
@@ -45,7 +50,7 @@ class DdpSync final : public GradientSync {
       const auto layout = ddp_.engine().bucket_layout();
       if (layout != layout_) {
         layout_ = layout;
-        plan_ = std::make_shared<ReductionPlan>(ReductionPlan{layout->buckets, Division::kBefore});
+        plan_ = translate(*layout);
       }
       return outputs;
     }
@@ -57,10 +62,29 @@ class DdpSync final : public GradientSync {
 
   std::shared_ptr<const ReductionPlan> plan() const override { return plan_; }
 
-  ReducerState state() const override { return ddp_.engine().state(); }
+  ReducerState state() const override {
+    ReducerState state = ddp_.engine().state();
+    for (std::int64_t& index : state.not_ready) {
+      index = trainable_index_[static_cast<std::size_t>(index)];
+    }
+    return state;
+  }
 
  private:
+  // Plans speak of all trainable parameters; DDP's own indices leave the ignored ones out.
+  std::shared_ptr<const ReductionPlan> translate(const BucketLayout& layout) const {
+    ReductionPlan plan;
+    for (const auto& bucket : layout.buckets) {
+      plan.buckets.emplace_back();
+      for (const std::int64_t index : bucket) {
+        plan.buckets.back().push_back(trainable_index_[static_cast<std::size_t>(index)]);
+      }
+    }
+    return std::make_shared<const ReductionPlan>(std::move(plan));
+  }
+
   DistributedDataParallel<GraphModel> ddp_;
+  std::vector<std::int64_t> trainable_index_;
   std::shared_ptr<const BucketLayout> layout_;
   std::shared_ptr<const ReductionPlan> plan_;
 };

@@ -2,6 +2,8 @@
 // The list of subjects, and how a model's tensors are listed.
 #include "harness/sync/gradient_sync.h"
 
+#include <unordered_set>
+
 #include "core/check.h"
 #include "harness/sync/ddp_sync.h"
 #include "harness/sync/plain_sync.h"
@@ -12,10 +14,12 @@ std::unique_ptr<GradientSync> make_gradient_sync(const SyncParts& parts) {
   return parts.value->ddp.sync == "ddp" ? make_ddp_sync(parts) : make_plain_sync(parts);
 }
 
-NamedParameters trainable_parameters(const GraphModel& model) {
+// A tensor that modules share is listed once, under its first name (A1).
+NamedParameters all_parameters(const GraphModel& model) {
   NamedParameters result;
+  std::unordered_set<const void*> seen;
   for (const auto& item : model.named_parameters()) {
-    if (item.value().requires_grad()) {
+    if (seen.insert(item.value().unsafeGetTensorImpl()).second) {
       result.names.push_back(item.key());
       result.tensors.push_back(item.value());
     }
@@ -23,20 +27,26 @@ NamedParameters trainable_parameters(const GraphModel& model) {
   return result;
 }
 
-NamedParameters all_parameters(const GraphModel& model) {
+NamedParameters trainable_parameters(const GraphModel& model) {
+  NamedParameters all = all_parameters(model);
   NamedParameters result;
-  for (const auto& item : model.named_parameters()) {
-    result.names.push_back(item.key());
-    result.tensors.push_back(item.value());
+  for (std::size_t i = 0; i < all.names.size(); ++i) {
+    if (all.tensors[i].requires_grad()) {
+      result.names.push_back(std::move(all.names[i]));
+      result.tensors.push_back(std::move(all.tensors[i]));
+    }
   }
   return result;
 }
 
 NamedParameters all_buffers(const GraphModel& model) {
   NamedParameters result;
+  std::unordered_set<const void*> seen;
   for (const auto& item : model.named_buffers()) {
-    result.names.push_back(item.key());
-    result.tensors.push_back(item.value());
+    if (seen.insert(item.value().unsafeGetTensorImpl()).second) {
+      result.names.push_back(item.key());
+      result.tensors.push_back(item.value());
+    }
   }
   return result;
 }
