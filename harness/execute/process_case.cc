@@ -138,7 +138,9 @@ void ProcessCase::close() {
     if (ranks_[rank].died) {
       continue;
     }
-    const bool can_close = ranks_[rank].ended || ranks_[rank].where;
+    // A rank that computes cannot be called back.
+    const bool can_close =
+        ranks_[rank].ended || (ranks_[rank].where && ranks_[rank].where->waiting);
     if (!can_close ||
         !pool_.worker(static_cast<std::int64_t>(rank)).channel().send(MessageKind::kOver)) {
       ranks_[rank].died = pool_.discard(static_cast<std::int64_t>(rank));

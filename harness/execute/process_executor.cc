@@ -100,6 +100,23 @@ RankRun record_of(const std::vector<RankFate>& fates, std::int64_t rank) {
   return record;
 }
 
+/// What Gloo says of a lost connection names ports, and depends on which of several was noticed
+/// first. What matters is whose process had ended.
+void name_the_dead(const std::vector<RankFate>& fates, RankRun& record) {
+  std::vector<std::size_t> dead;
+  for (std::size_t rank = 0; rank < fates.size(); ++rank) {
+    if (fates[rank].died) {
+      dead.push_back(rank);
+    }
+  }
+  const std::size_t cause = record.error_message.find(": lost rank ");
+  if (record.error_kind == "peer_lost" && cause != std::string::npos && !dead.empty()) {
+    record.error_message.resize(cause);
+    record.error_message += fmt::format(": lost rank{} {}: process ended",
+                                        dead.size() == 1 ? "" : "s", fmt::join(dead, ", "));
+  }
+}
+
 bool agree(const sim::CollectiveInfo& a, const sim::CollectiveInfo& b) {
   return a.kind == b.kind && a.op == b.op && a.tag == b.tag && a.numel == b.numel &&
          a.dtype == b.dtype && a.root == b.root;
@@ -164,6 +181,7 @@ Run ProcessExecutor::execute(const Program& program) {
   Run run;
   for (std::int64_t rank = 0; rank < world_size; ++rank) {
     run.ranks.push_back(record_of(fates, rank));
+    name_the_dead(fates, run.ranks.back());
   }
   run.parameter_names = parameter_names(program.value.model);
   run.mismatch = mismatch_of(fates, run);

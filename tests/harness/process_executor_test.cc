@@ -135,21 +135,21 @@ TEST_F(ProcessExecutorTest, ARankThatLeavesMakesTheOthersWait) {
   Case value = two_ranks();
   AtSpec at;
   at.ranks = {1};
-  at.steps = {1};
+  at.steps = {2};  // after the buckets were rebuilt
   at.leave = true;
   value.at = {at};
   const harness::Run run = run_case(value);
   EXPECT_EQ(run.ranks[1].ending, Ending::kLeft);
-  EXPECT_EQ(run.ranks[1].steps.size(), 1U);
+  EXPECT_EQ(run.ranks[1].steps.size(), 2U);
   const RankRun& waits = run.ranks[0];
   EXPECT_EQ(waits.ending, Ending::kWaiting);
   ASSERT_TRUE(waits.waiting.has_value());
   EXPECT_EQ(waits.waiting->collective, "all_reduce");
   EXPECT_EQ(waits.waiting->site, "bucket");
-  EXPECT_EQ(waits.waiting->step, 1);
+  EXPECT_EQ(waits.waiting->step, 2);
   EXPECT_EQ(waits.waiting->bucket, 0);
   EXPECT_THAT(waits.waiting->waiting_for, ElementsAre(1));
-  EXPECT_EQ(waits.at_step, 1);
+  EXPECT_EQ(waits.at_step, 2);
 }
 
 TEST_F(ProcessExecutorTest, ARankThatFailsMakesTheOthersWait) {
@@ -267,6 +267,19 @@ TEST(ProcessExecutorFaultTest, ASignalIsACrashWithItsRankAndStep) {
   EXPECT_EQ(run.ranks[1].at_step, 4);
   EXPECT_EQ(run.ranks[0].ending, Ending::kFailed);
   EXPECT_EQ(run.ranks[0].error_kind, "peer_lost");
+}
+
+TEST(ProcessExecutorFaultTest, RecordsOfACrashHoldNothingOfTimeOrProcess) {
+  ProcessExecutor executor(options(kNever_s));
+  const Program program = compile_subject(two_ranks("plant run abort 1"));
+  const harness::Run first = executor.execute(program);
+  const harness::Run second = executor.execute(program);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(serialize(first.ranks[rank]), serialize(second.ranks[rank]))
+        << first.ranks[rank].error_message << "\n"
+        << second.ranks[rank].error_message;
+  }
+  EXPECT_THAT(first.ranks[0].error_message, HasSubstr("lost rank 1: process ended"));
 }
 
 TEST(ProcessExecutorFaultTest, AnExitIsACrashWithItsStatus) {
