@@ -33,10 +33,11 @@ void Script::begin_step(const StepPlan& plan) {
   }
 }
 
-void Script::run(const StepPlan& plan, const std::string& when) {
+void Script::run(const StepPlan& plan, const std::string& when, std::int64_t micro) {
   const Case& value = parts_.program.value;
   for (const std::size_t index : plan.events) {
-    if (value.at[index].when == when && !leaves_) {
+    const bool now = micro < 0 || value.at[index].micro_batch.value_or(0) == micro;
+    if (value.at[index].when == when && now && !leaves_) {
       const Phase before = parts_.position.phase();
       parts_.position.enter(Phase::kScript);
       if (parts_.observer != nullptr) {

@@ -21,8 +21,9 @@ class Script {
   /// Before anything of the step. May end the process (faults `exit`, `crash`).
   void begin_step(const StepPlan& plan);
 
-  /// Runs the events whose `when` is this, in file order. Errors: ScriptError for a `raise`.
-  void run(const StepPlan& plan, const std::string& when);
+  /// Runs the events of this place, in file order. An event without `micro_batch` belongs to the
+  /// first; after the step (`micro` < 0) that is not asked. Errors: ScriptError for a `raise`.
+  void run(const StepPlan& plan, const std::string& when, std::int64_t micro);
 
   /// Faults that spoil gradients after they were synchronised.
   void after_sync(const StepPlan& plan, NamedParameters& parameters);

@@ -113,7 +113,7 @@ class Trainer {
     record.parameters = parameter_taker_->take(parameters_.front().tensors);
     record.optimizer = optimizer_taker_->take(optimizer_state());
     finish_record(std::move(record), losses);
-    script_.run(plan, "after_step");
+    script_.run(plan, "after_step", -1);
     return !script_.leaves();
   }
 
@@ -121,17 +121,16 @@ class Trainer {
                        std::vector<std::vector<double>>& losses) {
     const StepPlan& plan = parts_.replicas.front().program->steps[at];
     const bool sync = plan.micro_batches[micro].sync;
-    if (micro == 0) {
-      script_.run(plan, "before_forward");
-    }
+    const auto place = static_cast<std::int64_t>(micro);
+    script_.run(plan, "before_forward", place);
     for (std::size_t k = 0; k < parts_.replicas.size() && !script_.leaves(); ++k) {
       const RankProgram& program = *parts_.replicas[k].program;
       phase(Phase::kForward, record);
       at::Tensor loss = forward(k, program.steps[at].micro_batches[micro],
-                                {program.rank, plan.step, static_cast<std::int64_t>(micro)});
+                                {program.rank, plan.step, place});
       losses[k].push_back(loss.item<double>());
-      if (micro == 0 && k + 1 == parts_.replicas.size()) {
-        script_.run(plan, "after_forward");
+      if (k + 1 == parts_.replicas.size()) {
+        script_.run(plan, "after_forward", place);
       }
       if (script_.detaches()) {
         continue;
@@ -154,9 +153,7 @@ class Trainer {
     parts_.sync.after_backward(sync);
     record.plans.push_back(sync ? parts_.sync.plan() : nullptr);
     phase(Phase::kSync, record);
-    if (micro == 0) {
-      script_.run(plan, "after_backward");
-    }
+    script_.run(plan, "after_backward", place);
   }
 
   struct DrawPlace {

@@ -2,13 +2,13 @@
 // The derived bound: how far reordered serial runs are from the float64 one.
 #include "harness/reference/derived_bound.h"
 
-#include <torch/torch.h>
-
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
+#include "core/check.h"
 #include "harness/reference/reference.h"
-#include "harness/snapshot.h"
 
 namespace lockstep::harness {
 namespace {
@@ -26,15 +26,56 @@ const Snapshot& part_of(const StepRecord& record, const std::string& phase) {
   return phase == "gradient" ? record.gradients : record.parameters;
 }
 
-at::Tensor read(const Snapshot& snapshot, std::size_t slot) {
-  const at::Tensor tensor = tensor_of(snapshot, (*snapshot.slots)[slot]);
-  return tensor.defined() ? tensor.to(at::kDouble).reshape({-1}) : tensor;
-}
+// One tensor's elements as doubles, read where they lie.
+class Elements {
+ public:
+  Elements(const Snapshot& snapshot, std::size_t slot)
+      : slot_((*snapshot.slots)[slot]),
+        wide_(slot_.dtype == "Double"),
+        bytes_(snapshot.bytes.data() + slot_.offset_bytes),
+        numel_(slot_.num_bytes / (wide_ ? 8 : 4)) {
+    LOCKSTEP_CHECK(!slot_.defined || wide_ || slot_.dtype == "Float", "{} is of dtype {}",
+                   slot_.name, slot_.dtype);
+  }
 
-double ulp_at(double magnitude, const std::string& dtype) {
-  const double epsilon = dtype == "Double" ? std::numeric_limits<double>::epsilon()
-                                           : std::numeric_limits<float>::epsilon();
-  return magnitude * epsilon;
+  bool defined() const { return slot_.defined; }
+  std::int64_t numel() const { return numel_; }
+  double operator[](std::int64_t i) const { return wide_ ? get<double>(i) : get<float>(i); }
+  double ulp_at(double magnitude) const {
+    return magnitude * (wide_ ? std::numeric_limits<double>::epsilon()
+                              : std::numeric_limits<float>::epsilon());
+  }
+
+ private:
+  template <typename T>
+  T get(std::int64_t i) const {
+    T value;
+    std::memcpy(&value, bytes_ + i * static_cast<std::int64_t>(sizeof(T)), sizeof(T));
+    return value;
+  }
+
+  const TensorSlot& slot_;  // outlives this: part of a run
+  bool wide_;
+  const std::uint8_t* bytes_;
+  std::int64_t numel_;
+};
+
+// The equation of DerivedBound for one tensor.
+double bound_of(const Elements& exact, const std::vector<Elements>& variants,
+                const Elements& actual) {
+  double worst_mean_square = 0.0, largest = 0.0;
+  for (std::int64_t i = 0; i < exact.numel(); ++i) {
+    double squares = 0.0;
+    for (const Elements& variant : variants) {
+      const double error = variant.defined() ? variant[i] - exact[i] : 0.0;
+      squares += error * error;
+    }
+    worst_mean_square = std::max(worst_mean_square, squares / DerivedBound::kVariants);
+    largest = std::max(largest, std::abs(exact[i]));
+  }
+  const double tail =
+      2.0 * std::log(2.0 * static_cast<double>(exact.numel()) / DerivedBound::kFalseAlarm);
+  return std::sqrt(worst_mean_square * tail) + actual.ulp_at(largest);
 }
 
 }  // namespace
@@ -62,8 +103,8 @@ std::optional<DerivedBound::Worst> DerivedBound::hold_against(const Snapshot& ac
   double worst_ratio = -1.0;
   const Snapshot& reference = part_of(*exact, phase);
   for (std::size_t slot = 0; slot < reference.slots->size(); ++slot) {
-    const at::Tensor x64 = read(reference, slot);
-    const at::Tensor x = read(actual, slot);
+    const Elements x64(reference, slot);
+    const Elements x(actual, slot);
     const std::string& name = (*reference.slots)[slot].name;
     if (x64.defined() != x.defined()) {
       worst = {{std::numeric_limits<double>::infinity(), 0.0, step, name}, name, -1, 0, 0, true};
@@ -72,28 +113,31 @@ std::optional<DerivedBound::Worst> DerivedBound::hold_against(const Snapshot& ac
     if (!x64.defined() || x64.numel() == 0) {
       continue;
     }
-    at::Tensor squares = at::zeros_like(x64);
+    std::vector<Elements> variants;
     for (const Run& variant : variants_) {
-      const at::Tensor other = read(part_of(*step_of(variant, step), phase), slot);
-      squares += (other.defined() ? other - x64 : at::zeros_like(x64)).square();
+      variants.emplace_back(part_of(*step_of(variant, step), phase), slot);
     }
-    const double sigma = (squares / kVariants).sqrt().max().item<double>();
-    const double largest = x64.abs().max().item<double>();
-    const double bound =
-        sigma * std::sqrt(2.0 * std::log(2.0 * static_cast<double>(x64.numel()) / kFalseAlarm)) +
-        ulp_at(largest, (*actual.slots)[slot].dtype);
-    const at::Tensor error = (x - x64).abs();
-    const std::int64_t element = error.argmax().item<std::int64_t>();
-    const double observed = error[element].item<double>();
+    const double bound = bound_of(x64, variants, x);
+    std::int64_t element = 0;
+    double observed = -1.0;
+    for (std::int64_t i = 0; i < x64.numel(); ++i) {
+      const bool both_nan = std::isnan(x[i]) && std::isnan(x64[i]);
+      const double error = both_nan ? 0.0 : std::abs(x[i] - x64[i]);
+      // Written so that a NaN counts as the largest error there is.
+      if (!(error <= observed)) {
+        observed = error;
+        element = i;
+      }
+    }
     // A tensor that is zero throughout has the bound 0 and allows nothing else.
     const double ratio = observed == 0.0 ? 0.0 : observed / bound;
     if (!(ratio <= worst_ratio)) {
       worst_ratio = ratio;
-      worst = {{observed, bound, step, name}, name,           element, x64[element].item<double>(),
-               x[element].item<double>(),     !(ratio <= 1.0)};
+      worst = {{observed, bound, step, name}, name,       element,
+               x64[element],                  x[element], !(ratio <= 1.0)};
     }
   }
-  return worst_ratio < 0.0 ? std::nullopt : std::optional<Worst>(worst);
+  return worst_ratio == -1.0 ? std::nullopt : std::optional<Worst>(worst);
 }
 
 }  // namespace lockstep::harness

@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every oracle and every outcome, shown on runs that were spoilt on purpose.
+#include "harness/judge/judge.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "harness/judge/wait_for.h"
+#include "harness/program.h"
+#include "harness/scenario.h"
+
+namespace lockstep::harness {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+Case case_of(const std::string& text) {
+  return parse_scenario_text("schema = 1\ntitle = \"t\"\n" + text, "test.toml").front().value;
+}
+
+const char* const kPlain = R"(
+[world]
+ranks = 3
+[expect]
+outcome = "within_bound"
+)";
+
+const char* const kExact = R"(
+[data]
+exact = true
+[train]
+loss = "dot"
+optimizer = { kind = "sgd", lr = 0.125 }
+)";
+
+class JudgeTest : public ::testing::Test {
+ protected:
+  Run run(const Case& value) { return simulator_->execute(compile_subject(value)); }
+
+  Outcome judge(const Case& value, const Run& run) {
+    return judge_run(value, value.expect, run, nullptr, nullptr);
+  }
+
+  std::unique_ptr<Executor> simulator_ = make_sim_executor();
+};
+
+// Moves the first float of a snapshot to its upper neighbour.
+void nudge(Snapshot& snapshot) {
+  float value;
+  std::memcpy(&value, snapshot.bytes.data(), sizeof value);
+  value = std::nextafter(value, INFINITY);
+  std::memcpy(snapshot.bytes.data(), &value, sizeof value);
+}
+
+void set_first(Snapshot& snapshot, float value) {
+  std::memcpy(snapshot.bytes.data(), &value, sizeof value);
+}
+
+TEST_F(JudgeTest, AcceptsAnUntouchedRun) {
+  const Case value = case_of(kPlain);
+  EXPECT_EQ(judge(value, run(value)).kind, OutcomeKind::kWithinBound);
+}
+
+TEST_F(JudgeTest, RanksOracleSeesOneUlpOnOneRank) {
+  const Case value = case_of(kPlain);
+  Run spoilt = run(value);
+  nudge(spoilt.ranks[2].steps[1].gradients);
+  const Outcome outcome = judge(value, spoilt);
+  ASSERT_EQ(outcome.kind, OutcomeKind::kDiverged);
+  EXPECT_EQ(outcome.divergence->oracle, "ranks");
+  EXPECT_EQ(outcome.divergence->phase, "gradient");
+  EXPECT_EQ(outcome.divergence->step, 1);
+  EXPECT_THAT(outcome.divergence->ranks, ElementsAre(2));
+  EXPECT_EQ(outcome.divergence->tensor, "layer0.weight");
+  EXPECT_EQ(outcome.divergence->ulp, 1);
+}
+
+TEST_F(JudgeTest, RanksOracleAloneNeedsNoReference) {
+  Case value = case_of(kPlain);
+  value.expect.outcome = "equal";
+  value.expect.oracles = {"ranks"};
+  Run spoilt = run(value);
+  EXPECT_EQ(judge(value, spoilt).kind, OutcomeKind::kEqual);
+  nudge(spoilt.ranks[1].steps[0].parameters);
+  EXPECT_EQ(judge(value, spoilt).divergence->phase, "parameter");
+}
+
+TEST_F(JudgeTest, ReplayOracleSeesOneUlpOnAllRanksAlike) {
+  const Case value = case_of(kPlain);
+  for (const bool in_parameters : {false, true}) {
+    Run spoilt = run(value);
+    for (RankRun& rank : spoilt.ranks) {
+      nudge(in_parameters ? rank.steps[2].parameters : rank.steps[2].gradients);
+    }
+    const Outcome outcome = judge(value, spoilt);
+    ASSERT_EQ(outcome.kind, OutcomeKind::kDiverged);
+    EXPECT_EQ(outcome.divergence->oracle, "replay");
+    EXPECT_EQ(outcome.divergence->phase, in_parameters ? "parameter" : "gradient");
+    EXPECT_EQ(outcome.divergence->step, 2);
+  }
+}
+
+TEST_F(JudgeTest, ReplayOracleSeesOptimizerStateInitialStateAndLosses) {
+  Case value = case_of(std::string(kPlain) + "[train]\noptimizer = { kind = \"adam\" }\n");
+  Run spoilt = run(value);
+  for (RankRun& rank : spoilt.ranks) {
+    rank.steps[1].optimizer.bytes.back() ^= 1;
+  }
+  EXPECT_EQ(judge(value, spoilt).divergence->phase, "optimizer");
+
+  spoilt = run(value);
+  for (RankRun& rank : spoilt.ranks) {
+    nudge(rank.initial_parameters);
+  }
+  EXPECT_EQ(judge(value, spoilt).divergence->phase, "init");
+
+  spoilt = run(value);
+  spoilt.ranks[1].steps[0].losses[0] += 1e-3;
+  const Outcome outcome = judge(value, spoilt);
+  EXPECT_EQ(outcome.divergence->phase, "forward");
+  EXPECT_THAT(outcome.divergence->ranks, ElementsAre(1));
+}
+
+TEST_F(JudgeTest, ReplayOracleSeesABufferOfOneRank) {
+  const Case value = case_of(R"(
+[model]
+kind = "graph"
+blocks = { a = "linear 4 4", norm = "batch_norm 4", b = "linear 4 2" }
+[expect]
+oracles = ["ranks", "replay"]
+)");
+  Run spoilt = run(value);
+  EXPECT_EQ(judge(value, spoilt).kind, OutcomeKind::kEqual);
+  nudge(spoilt.ranks[1].steps[1].buffers);
+  const Outcome outcome = judge(value, spoilt);
+  EXPECT_EQ(outcome.divergence->phase, "buffer");
+  EXPECT_THAT(outcome.divergence->ranks, ElementsAre(1));
+}
+
+TEST_F(JudgeTest, SerialOracleSeesOneUlpInAnExactCase) {
+  Case value = case_of(kExact);
+  value.expect.oracles = {"serial"};
+  Run spoilt = run(value);
+  EXPECT_EQ(judge(value, spoilt).kind, OutcomeKind::kEqual);
+  for (RankRun& rank : spoilt.ranks) {
+    nudge(rank.steps[0].parameters);
+  }
+  const Outcome outcome = judge(value, spoilt);
+  ASSERT_EQ(outcome.kind, OutcomeKind::kDiverged);
+  EXPECT_EQ(outcome.divergence->oracle, "serial");
+  EXPECT_EQ(outcome.divergence->phase, "parameter");
+}
+
+TEST_F(JudgeTest, DerivedBoundAllowsRoundingAndNothingMore) {
+  Case value = case_of(kPlain);
+  value.expect.oracles = {"serial"};
+  Run spoilt = run(value);
+  const Outcome sound = judge(value, spoilt);
+  ASSERT_EQ(sound.kind, OutcomeKind::kWithinBound);
+  ASSERT_TRUE(sound.worst.has_value());
+  EXPECT_GT(sound.worst->bound, 0.0);
+  EXPECT_LE(sound.worst->observed, sound.worst->bound);
+  // A thousand times float32's resolution is far from rounding, and far from visible in a loss.
+  float first;
+  std::memcpy(&first, spoilt.ranks[0].steps[0].gradients.bytes.data(), sizeof first);
+  set_first(spoilt.ranks[0].steps[0].gradients, first + 1e-4F);
+  const Outcome outcome = judge(value, spoilt);
+  ASSERT_EQ(outcome.kind, OutcomeKind::kDiverged);
+  EXPECT_EQ(outcome.divergence->oracle, "serial");
+  EXPECT_GT(outcome.worst->observed, outcome.worst->bound);
+}
+
+TEST_F(JudgeTest, DerivedBoundSeesNan) {
+  Case value = case_of(kPlain);
+  value.expect.oracles = {"serial"};
+  Run spoilt = run(value);
+  set_first(spoilt.ranks[0].steps[1].parameters, NAN);
+  EXPECT_EQ(judge(value, spoilt).kind, OutcomeKind::kDiverged);
+}
+
+TEST_F(JudgeTest, RefusesARunThatRounded) {
+  const Case value = case_of(kExact);
+  Run spoilt = run(value);
+  EXPECT_EQ(judge(value, spoilt).kind, OutcomeKind::kEqual);
+  spoilt.ranks[1].steps[2].inexact_in = "backward";
+  const Outcome outcome = judge(value, spoilt);
+  ASSERT_EQ(outcome.kind, OutcomeKind::kError);
+  EXPECT_EQ(outcome.ranks.front().error_kind, "not_exact");
+  EXPECT_THAT(outcome.reason, HasSubstr("backward of step 2 (rank 1)"));
+}
+
+TEST_F(JudgeTest, OneRankThatWaitsMakesADeadlockWhateverElseHappened) {
+  const Case value = case_of(kPlain);
+  Run spoilt = run(value);
+  spoilt.ranks[0].ending = Ending::kWaiting;
+  spoilt.ranks[0].waiting = WaitingIn{"all_reduce", "bucket", 7, 2, 0, 10, "Float", {1}};
+  spoilt.ranks[1].ending = Ending::kFailed;
+  spoilt.ranks[1].error_kind = "script";
+  const Outcome outcome = judge(value, spoilt);
+  EXPECT_EQ(outcome.kind, OutcomeKind::kDeadlock);
+  EXPECT_THAT(outcome.wait_for_text, HasSubstr("all_reduce of bucket 0 in step 2"));
+  EXPECT_THAT(outcome.wait_for_dot, HasSubstr("r0 -> r1"));
+}
+
+TEST_F(JudgeTest, AFailedRankAloneMakesAnError) {
+  const Case value = case_of(kPlain);
+  Run spoilt = run(value);
+  spoilt.ranks[1].ending = Ending::kFailed;
+  EXPECT_EQ(judge(value, spoilt).kind, OutcomeKind::kError);
+}
+
+TEST_F(JudgeTest, ADeadProcessMakesACrashEvenIfOthersWait) {
+  const Case value = case_of(kPlain);
+  Run spoilt = run(value);
+  spoilt.ranks[0].ending = Ending::kWaiting;
+  spoilt.ranks[2].ending = Ending::kCrashed;
+  spoilt.ranks[2].signal = 9;
+  EXPECT_EQ(judge(value, spoilt).kind, OutcomeKind::kCrash);
+}
+
+// What came out against what was expected.
+CaseResult result_of(Outcome outcome) {
+  CaseResult result;
+  result.outcome = std::move(outcome);
+  return result;
+}
+
+TEST(ExpectationTest, ComplainsAboutAnotherOutcome) {
+  ExpectSpec expect;
+  Outcome outcome;
+  outcome.kind = OutcomeKind::kDiverged;
+  EXPECT_THAT(complaints_about(expect, result_of(outcome)),
+              ElementsAre("expected outcome \"equal\", got \"diverged\""));
+}
+
+TEST(ExpectationTest, EqualBitsAreWithinAnyBoundButNotTheOtherWayRound) {
+  ExpectSpec expect;
+  Outcome outcome;
+  expect.outcome = "within_bound";
+  EXPECT_THAT(complaints_about(expect, result_of(outcome)), IsEmpty());
+  expect.outcome = "equal";
+  outcome.kind = OutcomeKind::kWithinBound;
+  EXPECT_EQ(complaints_about(expect, result_of(outcome)).size(), 1U);
+}
+
+TEST(ExpectationTest, HoldsEveryDetailOfADivergence) {
+  Outcome outcome;
+  outcome.kind = OutcomeKind::kDiverged;
+  outcome.divergence.emplace();
+  outcome.divergence->oracle = "ranks";
+  outcome.divergence->step = 1;
+  outcome.divergence->phase = "gradient";
+  outcome.divergence->ranks = {1};
+  outcome.divergence->tensor = "a.weight";
+  outcome.divergence->causes = {{"local_only", "", true}};
+  ExpectSpec good;
+  good.outcome = "diverged";
+  good.oracle = "ranks";
+  good.step = 1;
+  good.phase = "gradient";
+  good.rank = 1;
+  good.tensor = "a.weight";
+  good.cause = "local_only";
+  EXPECT_THAT(complaints_about(good, result_of(outcome)), IsEmpty());
+  const std::vector<void (*)(ExpectSpec&)> spoilers = {
+      [](ExpectSpec& e) { e.oracle = "replay"; },      [](ExpectSpec& e) { e.step = 2; },
+      [](ExpectSpec& e) { e.phase = "parameter"; },    [](ExpectSpec& e) { e.rank = 0; },
+      [](ExpectSpec& e) { e.tensor = "b.weight"; },    [](ExpectSpec& e) { e.cause = "scaled"; },
+      [](ExpectSpec& e) { e.bucket_all_reduces = 5; }, [](ExpectSpec& e) { e.rebuilds = 1; },
+  };
+  for (const auto& spoil : spoilers) {
+    ExpectSpec bad = good;
+    spoil(bad);
+    EXPECT_EQ(complaints_about(bad, result_of(outcome)).size(), 1U);
+  }
+}
+
+TEST(ExpectationTest, HoldsEveryDetailOfADeadlock) {
+  Outcome outcome;
+  outcome.kind = OutcomeKind::kDeadlock;
+  RankState waits;
+  waits.rank = 0;
+  waits.ending = Ending::kWaiting;
+  waits.waiting = WaitingIn{"all_reduce", "bucket", 7, 2, 0, 10, "Float", {1}};
+  RankState ended;
+  ended.rank = 1;
+  ended.never_ready = {{"a.weight", 0, ""}};
+  outcome.ranks = {waits, ended};
+  outcome.cure = Cure{"find_unused_parameters", ""};
+  ExpectSpec good;
+  good.outcome = "deadlock";
+  good.waiting = {{0, "all_reduce", "bucket", 2, 0}};
+  good.never_ready = {{1, {"a.weight"}}};
+  good.cure = "find_unused_parameters";
+  EXPECT_THAT(complaints_about(good, result_of(outcome)), IsEmpty());
+  const std::vector<void (*)(ExpectSpec&)> spoilers = {
+      [](ExpectSpec& e) { e.waiting[0].collective = "broadcast"; },
+      [](ExpectSpec& e) { e.waiting[0].site = "buffers"; },
+      [](ExpectSpec& e) { e.waiting[0].step = 1; },
+      [](ExpectSpec& e) { e.waiting[0].bucket = 1; },
+      [](ExpectSpec& e) { e.never_ready[0].parameters = {}; },
+      [](ExpectSpec& e) { e.cure = "all_ranks"; },
+      [](ExpectSpec& e) { e.error = "script"; },
+  };
+  for (const auto& spoil : spoilers) {
+    ExpectSpec bad = good;
+    spoil(bad);
+    EXPECT_EQ(complaints_about(bad, result_of(outcome)).size(), 1U);
+  }
+  // A rank that waits though nobody expected it to.
+  ExpectSpec other = good;
+  other.waiting = {{1, "", "", std::nullopt, std::nullopt}};
+  EXPECT_EQ(complaints_about(other, result_of(outcome)).size(), 2U);
+}
+
+TEST(ExpectationTest, HoldsKindMessageRankAndStepOfAnError) {
+  Outcome outcome;
+  outcome.kind = OutcomeKind::kError;
+  RankState failed;
+  failed.rank = 1;
+  failed.ending = Ending::kFailed;
+  failed.at_step = 2;
+  failed.error_kind = "script";
+  failed.error_message = "out of memory";
+  outcome.ranks = {failed};
+  ExpectSpec good;
+  good.outcome = "error";
+  good.error = "script";
+  good.message = "memory";
+  good.rank = 1;
+  good.step = 2;
+  EXPECT_THAT(complaints_about(good, result_of(outcome)), IsEmpty());
+  const std::vector<void (*)(ExpectSpec&)> spoilers = {
+      [](ExpectSpec& e) { e.error = "desync"; },
+      [](ExpectSpec& e) { e.message = "disk"; },
+      [](ExpectSpec& e) { e.rank = 0; },
+      [](ExpectSpec& e) { e.step = 1; },
+  };
+  for (const auto& spoil : spoilers) {
+    ExpectSpec bad = good;
+    spoil(bad);
+    EXPECT_THAT(complaints_about(bad, result_of(outcome)),
+                ElementsAre(HasSubstr("expected an error")));
+  }
+}
+
+TEST(RunsOnTest, KeepsCasesFromBackendsTheyCannotRunOn) {
+  Case value;
+  EXPECT_TRUE(runs_on(value, "sim"));
+  EXPECT_TRUE(runs_on(value, "gloo"));
+  value.world.simulator_only = true;
+  EXPECT_FALSE(runs_on(value, "gloo"));
+  value.world.simulator_only = false;
+  value.faults.emplace_back().kind = "crash";
+  EXPECT_FALSE(runs_on(value, "sim"));
+  EXPECT_TRUE(runs_on(value, "gloo"));
+}
+
+}  // namespace
+}  // namespace lockstep::harness

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole random cases: ranks and references stay in lockstep, bit for bit, step by step.
+#include <gtest/gtest.h>
+// rapidcheck/gtest.h uses GoogleTest's names and must come after it.
+#include <rapidcheck/gtest.h>
+
+#include <algorithm>
+
+#include "harness/judge/judge.h"
+#include "harness/model.h"
+#include "harness/scenario.h"
+
+namespace lockstep::harness {
+namespace {
+
+// One of `values`, shrinking towards the first.
+template <typename T>
+T one_of(const std::vector<T>& values) {
+  return values[*rc::gen::inRange<std::size_t>(0, values.size())];
+}
+
+bool chance() { return *rc::gen::arbitrary<bool>(); }
+
+// stem, branches of equal width that are added up, head; only branches are ever left out.
+ModelSpec random_graph() {
+  ModelSpec model;
+  model.kind = "graph";
+  const auto width = *rc::gen::inRange<int>(1, 7);
+  const auto num_branches = *rc::gen::inRange<int>(1, 4);
+  model.blocks.emplace_back("stem", "linear 3 " + std::to_string(width));
+  model.forward.push_back({"stem"});
+  std::vector<std::string> stage;
+  for (int i = 0; i < num_branches; ++i) {
+    const std::string name = "branch" + std::to_string(i);
+    const std::string size = std::to_string(width);
+    model.blocks.emplace_back(name,
+                              one_of<std::string>({"linear " + size + " " + size, "scale " + size,
+                                                   "linear " + size + " " + size + " no_bias"}));
+    stage.push_back(name);
+  }
+  model.forward.push_back(stage);
+  if (chance()) {
+    model.blocks.emplace_back("act", "tanh");
+    model.forward.push_back({"act"});
+  }
+  if (chance()) {
+    model.blocks.emplace_back("spare", "linear 2 2");  // exists, never used
+  }
+  model.blocks.emplace_back("head", "linear " + std::to_string(width) + " 2");
+  model.forward.push_back({"head"});
+  return model;
+}
+
+bool has_block(const ModelSpec& model, const std::string& name) {
+  return std::any_of(model.blocks.begin(), model.blocks.end(),
+                     [&](const auto& block) { return block.first == name; });
+}
+
+void add_routing(Case& value) {
+  const auto num_events = *rc::gen::inRange<int>(0, 4);
+  for (int i = 0; i < num_events; ++i) {
+    AtSpec at;
+    at.ranks = {*rc::gen::inRange<std::int64_t>(0, value.world.ranks)};
+    if (chance()) {
+      at.steps = {*rc::gen::inRange<std::int64_t>(0, value.train.steps)};
+    }
+    if (chance()) {
+      at.micro_batch = *rc::gen::inRange<std::int64_t>(0, value.train.micro_batches);
+    }
+    at.skip = {
+        value.model.forward[1][*rc::gen::inRange<std::size_t>(0, value.model.forward[1].size())]};
+    value.at.push_back(at);
+  }
+}
+
+// A script without mistakes: whatever it does, DDP must follow.
+Case random_case() {
+  Case value;
+  value.title = "found by a property";
+  value.seed = *rc::gen::inRange<std::uint64_t>(1, 1000);
+  value.world.ranks = *rc::gen::inRange<std::int64_t>(1, 6);
+  value.world.schedule = one_of<std::string>({"round_robin", "random"});
+  value.model = random_graph();
+  value.model.dtype = one_of<std::string>({"float32", "float64"});
+  value.train.steps = *rc::gen::inRange<std::int64_t>(1, 5);
+  value.train.micro_batches = *rc::gen::inRange<std::int64_t>(1, 4);
+  value.train.batch_per_rank = value.train.micro_batches * *rc::gen::inRange<std::int64_t>(1, 3);
+  value.train.sync_on = one_of<std::string>({"last", "every"});
+  value.train.zero_grad = one_of<std::string>({"none", "zero"});
+  value.train.optimizer.kind = one_of<std::string>({"sgd", "adam", "adamw", "adagrad", "rmsprop"});
+  value.train.optimizer.lr = 0.05;
+  value.data.shuffle = chance();
+  value.ddp.first_bucket_cap_bytes = one_of<std::int64_t>({1 << 20, 1, 20, 64});
+  value.ddp.bucket_cap_bytes = one_of<std::int64_t>({25 << 20, 1, 24, 100});
+  value.ddp.gradient_as_bucket_view = chance();
+  value.ddp.find_unused_parameters = true;
+  const bool routed = chance();
+  if (routed) {
+    add_routing(value);
+  } else if (!has_block(value.model, "spare")) {
+    value.ddp.find_unused_parameters = chance();
+  }
+  if (value.at.empty() && chance()) {
+    value.ddp.static_graph = true;
+    value.ddp.find_unused_parameters = false;
+  }
+  value.expect.outcome = "within_bound";
+  return value;
+}
+
+TEST(LockstepProps, RanksAndReferencesStayInLockstep) {
+  const auto simulator = make_sim_executor();
+  const bool holds = rc::check("ranks and references stay in lockstep", [&] {
+    const Case value = random_case();
+    RC_ASSERT(check_case(value).empty());
+    JudgeOptions options;
+    options.executor = simulator.get();
+    options.simulator = simulator.get();
+    const CaseResult result = judge_case({"property", "", value}, options);
+    RC_TAG(value.train.sync_on);
+    if (!result.as_expected) {
+      RC_LOG() << "outcome: " << to_string(result.outcome.kind) << ": " << result.outcome.reason
+               << "\n"
+               << result.internal_error << "\nas a scenario file:\n"
+               << print_case(value);
+    }
+    RC_ASSERT(result.as_expected);
+  });
+  EXPECT_TRUE(holds);
+}
+
+TEST(LockstepProps, TheScheduleDoesNotChangeABit) {
+  const auto simulator = make_sim_executor();
+  const bool holds = rc::check("the schedule does not change a bit", [&] {
+    Case value = random_case();
+    value.world.schedule = "round_robin";
+    const Run first = simulator->execute(compile_subject(value));
+    value.world.schedule = "random";
+    const Run second = simulator->execute(compile_subject(value));
+    for (std::size_t rank = 0; rank < first.ranks.size(); ++rank) {
+      RC_ASSERT(first.ranks[rank].steps.size() == second.ranks[rank].steps.size());
+      for (std::size_t at = 0; at < first.ranks[rank].steps.size(); ++at) {
+        RC_ASSERT(first.ranks[rank].steps[at].parameters.bytes ==
+                  second.ranks[rank].steps[at].parameters.bytes);
+      }
+    }
+  });
+  EXPECT_TRUE(holds);
+}
+
+TEST(LockstepProps, TheSameCaseHasTheSameTrace) {
+  const auto simulator = make_sim_executor();
+  const bool holds = rc::check("the same case has the same trace", [&] {
+    const Program program = compile_subject(random_case());
+    const Run first = simulator->execute(program);
+    const Run second = simulator->execute(program);
+    RC_ASSERT(first.trace_hash == second.trace_hash);
+    RC_ASSERT(first.num_events == second.num_events);
+  });
+  EXPECT_TRUE(holds);
+}
+
+}  // namespace
+}  // namespace lockstep::harness
