@@ -2,7 +2,6 @@
 // What a training run leaves behind: per rank and step, the bits of everything.
 #pragma once
 
-
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -102,7 +101,7 @@ struct Run {
   std::optional<MismatchInfo> mismatch;
   std::uint64_t trace_hash = 0;  ///< simulator only
   std::int64_t num_events = 0;
-  std::string trace_text;    ///< only if asked for
+  std::string trace_text;  ///< only if asked for
 };
 
 /// Bytes of a RankRun, for sending it from a worker process. Same build on both ends.

@@ -126,8 +126,8 @@ class Trainer {
     for (std::size_t k = 0; k < parts_.replicas.size() && !script_.leaves(); ++k) {
       const RankProgram& program = *parts_.replicas[k].program;
       phase(Phase::kForward, record);
-      at::Tensor loss = forward(k, program.steps[at].micro_batches[micro],
-                                {program.rank, plan.step, place});
+      at::Tensor loss =
+          forward(k, program.steps[at].micro_batches[micro], {program.rank, plan.step, place});
       losses[k].push_back(loss.item<double>());
       if (k + 1 == parts_.replicas.size()) {
         script_.run(plan, "after_forward", place);

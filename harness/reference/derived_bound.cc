@@ -42,8 +42,8 @@ class Elements {
   std::int64_t numel() const { return numel_; }
   double operator[](std::int64_t i) const { return wide_ ? get<double>(i) : get<float>(i); }
   double ulp_at(double magnitude) const {
-    return magnitude * (wide_ ? std::numeric_limits<double>::epsilon()
-                              : std::numeric_limits<float>::epsilon());
+    return magnitude *
+           (wide_ ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon());
   }
 
  private:
@@ -60,10 +60,18 @@ class Elements {
   std::int64_t numel_;
 };
 
+double largest_of(const Elements& elements) {
+  double largest = 0.0;
+  for (std::int64_t i = 0; i < elements.numel(); ++i) {
+    largest = std::max(largest, std::abs(elements[i]));
+  }
+  return largest;
+}
+
 // The equation of DerivedBound for one tensor.
 double bound_of(const Elements& exact, const std::vector<Elements>& variants,
-                const Elements& actual) {
-  double worst_mean_square = 0.0, largest = 0.0;
+                const Elements& actual, double largest_before) {
+  double worst_mean_square = 0.0;
   for (std::int64_t i = 0; i < exact.numel(); ++i) {
     double squares = 0.0;
     for (const Elements& variant : variants) {
@@ -71,11 +79,19 @@ double bound_of(const Elements& exact, const std::vector<Elements>& variants,
       squares += error * error;
     }
     worst_mean_square = std::max(worst_mean_square, squares / DerivedBound::kVariants);
-    largest = std::max(largest, std::abs(exact[i]));
   }
+  const double largest = largest_of(exact);
   const double tail =
       2.0 * std::log(2.0 * static_cast<double>(exact.numel()) / DerivedBound::kFalseAlarm);
-  return std::sqrt(worst_mean_square * tail) + actual.ulp_at(largest);
+  return std::sqrt(worst_mean_square * tail) + 4.0 * actual.ulp_at(largest + largest_before);
+}
+
+// A NaN that the reference does not have is an infinite error; one that it has is none.
+double error_of(double actual, double exact) {
+  if (std::isnan(actual) || std::isnan(exact)) {
+    return std::isnan(actual) && std::isnan(exact) ? 0.0 : std::numeric_limits<double>::infinity();
+  }
+  return actual == exact ? 0.0 : std::abs(actual - exact);
 }
 
 }  // namespace
@@ -99,6 +115,11 @@ std::optional<DerivedBound::Worst> DerivedBound::hold_against(const Snapshot& ac
   if (exact == nullptr) {
     return std::nullopt;
   }
+  const StepRecord* last = step_of(exact_, step - 1);
+  const Snapshot* earlier = last != nullptr ? &part_of(*last, phase) : nullptr;
+  if (earlier == nullptr && phase == "parameter") {
+    earlier = &exact_.ranks.front().initial_parameters;
+  }
   Worst worst;
   double worst_ratio = -1.0;
   const Snapshot& reference = part_of(*exact, phase);
@@ -117,24 +138,23 @@ std::optional<DerivedBound::Worst> DerivedBound::hold_against(const Snapshot& ac
     for (const Run& variant : variants_) {
       variants.emplace_back(part_of(*step_of(variant, step), phase), slot);
     }
-    const double bound = bound_of(x64, variants, x);
+    const double before = earlier != nullptr ? largest_of(Elements(*earlier, slot)) : 0.0;
+    const double bound = bound_of(x64, variants, x, before);
     std::int64_t element = 0;
     double observed = -1.0;
     for (std::int64_t i = 0; i < x64.numel(); ++i) {
-      const bool both_nan = std::isnan(x[i]) && std::isnan(x64[i]);
-      const double error = both_nan ? 0.0 : std::abs(x[i] - x64[i]);
-      // Written so that a NaN counts as the largest error there is.
-      if (!(error <= observed)) {
+      const double error = error_of(x[i], x64[i]);
+      if (error > observed) {
         observed = error;
         element = i;
       }
     }
     // A tensor that is zero throughout has the bound 0 and allows nothing else.
     const double ratio = observed == 0.0 ? 0.0 : observed / bound;
-    if (!(ratio <= worst_ratio)) {
+    if (ratio > worst_ratio) {
       worst_ratio = ratio;
-      worst = {{observed, bound, step, name}, name,       element,
-               x64[element],                  x[element], !(ratio <= 1.0)};
+      worst = {
+          {observed, bound, step, name}, name, element, x64[element], x[element], !(ratio <= 1.0)};
     }
   }
   return worst_ratio == -1.0 ? std::nullopt : std::optional<Worst>(worst);

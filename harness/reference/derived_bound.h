@@ -15,14 +15,19 @@ namespace lockstep::harness {
 
 /// Bounds per step and tensor, derived from the case itself.
 ///
-/// The same training is run serially in float64 (x64) and kVariants times in the model's dtype with
-/// the global batch in other orders and accumulated over other splits. What these differ from x64
-/// by is rounding and nothing else, and so is what a correct DDP run differs by. With
+/// The same training is run serially in float64 (x64) and kVariants times in the model's dtype:
+/// with the global batch in other orders, accumulated over other splits, and with every gradient
+/// element that is not 0 moved by u max|gradient| up or down, u being half an epsilon. What these
+/// runs differ from x64 by is rounding and what the optimizer makes of it, and so is what a correct
+/// DDP run differs by. The random moves (Monte Carlo arithmetic) keep a handful of variants from
+/// agreeing by chance where large terms cancel. With
 ///   sigma = max over elements of sqrt(mean over variants of (x_variant - x64)^2)
 /// and rounding errors taken as independent of mean zero (the probabilistic model of Higham and
 /// Mary), the largest of n errors exceeds
-///   bound = sigma sqrt(2 ln(2 n / p)) + ulp(max |x64|)
-/// with probability below p = kFalseAlarm. The last term is the rounding of the result itself.
+///   bound = sigma sqrt(2 ln(2 n / p)) + 4 ulp(max |x64| + max |x64 one step earlier|)
+/// with probability below p = kFalseAlarm. The last term is the step's own arithmetic, which all
+/// variants may share: an optimizer rounds up to four times, by half an ulp of numbers as large as
+/// the parameter before and the update, in either of the two runs that are compared.
 class DerivedBound {
  public:
   static constexpr int kVariants = 4;

@@ -5,6 +5,8 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <memory>
 
 #include "core/check.h"
@@ -21,18 +23,66 @@ namespace {
 // One process has nothing to synchronise.
 class NoSync final : public GradientSync {
  public:
-  explicit NoSync(std::shared_ptr<GraphModel> model) : model_(std::move(model)) {}
-  void begin_step(std::int64_t) override {}
+  /// `dither`: a seed for moving gradients, or 0.
+  NoSync(std::shared_ptr<GraphModel> model, std::uint64_t dither)
+      : model_(std::move(model)), parameters_(all_parameters(*model_).tensors), dither_(dither) {}
+  void begin_step(std::int64_t step) override { step_ = step; }
   std::vector<at::Tensor> forward(std::size_t, const at::Tensor& input, const Route& route,
                                   bool) override {
     return model_->forward(input, route);
   }
-  void after_backward(bool) override {}
+  void after_backward(bool) override {
+    if (dither_ == 0) {
+      return;
+    }
+    CounterRng rng(dither_, RngStream::kOther, 1, step_);
+    if (parameters_.front().scalar_type() == at::kDouble) {
+      move_gradients<double>(rng);
+    } else {
+      move_gradients<float>(rng);
+    }
+  }
   std::shared_ptr<const ReductionPlan> plan() const override { return nullptr; }
   ReducerState state() const override { return {}; }
 
  private:
+  // Every element that is not 0 goes up or down by u = epsilon / 2 of the largest gradient.
+  template <typename T>
+  void move_gradients(CounterRng& rng) {
+    T largest = 0;
+    for (const at::Tensor& parameter : parameters_) {
+      for_each<T>(parameter, [&](T& g) { largest = std::max(largest, std::abs(g)); });
+    }
+    const T move = largest * std::numeric_limits<T>::epsilon() / 2;
+    std::uint64_t bits = 0;
+    std::int64_t count = 0;
+    for (const at::Tensor& parameter : parameters_) {
+      for_each<T>(parameter, [&](T& g) {
+        bits = count++ % 64 == 0 ? rng.next() : bits >> 1;
+        if (g != 0) {
+          g += (bits & 1) != 0 ? move : -move;
+        }
+      });
+    }
+  }
+
+  template <typename T, typename Body>
+  static void for_each(const at::Tensor& parameter, const Body& body) {
+    const at::Tensor& gradient = parameter.grad();
+    if (gradient.defined()) {
+      LOCKSTEP_CHECK(gradient.is_contiguous(), "a gradient of {} elements is not contiguous",
+                     gradient.numel());
+      T* const elements = gradient.data_ptr<T>();
+      for (std::int64_t i = 0; i < gradient.numel(); ++i) {
+        body(elements[i]);
+      }
+    }
+  }
+
   std::shared_ptr<GraphModel> model_;
+  std::vector<at::Tensor> parameters_;
+  std::uint64_t dither_;
+  std::int64_t step_ = 0;
 };
 
 std::shared_ptr<GraphModel> build_model(const Program& program) {
@@ -121,7 +171,7 @@ Run run_serial(const Program& program, const SerialVariant& variant) {
   if (variant.dtype != value.model.dtype) {
     model->to(variant.dtype == "float64" ? at::kDouble : at::kFloat);
   }
-  NoSync sync(model);
+  NoSync sync(model, variant.shuffle);
   Optimizer optimizer(value.train.optimizer, all_parameters(*model).tensors);
   const Dataset data = Dataset(value).to(variant.dtype);
   Position position;

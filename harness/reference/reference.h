@@ -37,9 +37,11 @@ Run run_replay(const Program& program, const Run& subject, ReplayDetails* detail
 
 /// How to order one float32 serial reference differently, for the derived bound.
 struct SerialVariant {
-  std::string dtype;          ///< "float32" | "float64": overrides the model's
-  std::uint64_t shuffle = 0;  ///< 0: the order of compile_serial; else a seed for reordering
-  std::int64_t splits = 1;    ///< micro-batches that the global batch is accumulated over
+  std::string dtype;  ///< "float32" | "float64": overrides the model's
+  /// 0: the order of compile_serial; else a seed for reordering and for moving gradients by half an
+  /// epsilon of the largest one.
+  std::uint64_t shuffle = 0;
+  std::int64_t splits = 1;  ///< micro-batches that the global batch is accumulated over
 };
 
 /// Trains in one process on the global batch. Returns one RankRun.

@@ -15,6 +15,9 @@
 namespace lockstep::harness {
 namespace {
 
+// Inside a test, `Run` is GoogleTest's.
+using TrainingRun = Run;
+
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -41,9 +44,9 @@ optimizer = { kind = "sgd", lr = 0.125 }
 
 class JudgeTest : public ::testing::Test {
  protected:
-  Run run(const Case& value) { return simulator_->execute(compile_subject(value)); }
+  TrainingRun run(const Case& value) { return simulator_->execute(compile_subject(value)); }
 
-  Outcome judge(const Case& value, const Run& run) {
+  Outcome judge(const Case& value, const TrainingRun& run) {
     return judge_run(value, value.expect, run, nullptr, nullptr);
   }
 
@@ -69,7 +72,7 @@ TEST_F(JudgeTest, AcceptsAnUntouchedRun) {
 
 TEST_F(JudgeTest, RanksOracleSeesOneUlpOnOneRank) {
   const Case value = case_of(kPlain);
-  Run spoilt = run(value);
+  TrainingRun spoilt = run(value);
   nudge(spoilt.ranks[2].steps[1].gradients);
   const Outcome outcome = judge(value, spoilt);
   ASSERT_EQ(outcome.kind, OutcomeKind::kDiverged);
@@ -85,7 +88,7 @@ TEST_F(JudgeTest, RanksOracleAloneNeedsNoReference) {
   Case value = case_of(kPlain);
   value.expect.outcome = "equal";
   value.expect.oracles = {"ranks"};
-  Run spoilt = run(value);
+  TrainingRun spoilt = run(value);
   EXPECT_EQ(judge(value, spoilt).kind, OutcomeKind::kEqual);
   nudge(spoilt.ranks[1].steps[0].parameters);
   EXPECT_EQ(judge(value, spoilt).divergence->phase, "parameter");
@@ -94,7 +97,7 @@ TEST_F(JudgeTest, RanksOracleAloneNeedsNoReference) {
 TEST_F(JudgeTest, ReplayOracleSeesOneUlpOnAllRanksAlike) {
   const Case value = case_of(kPlain);
   for (const bool in_parameters : {false, true}) {
-    Run spoilt = run(value);
+    TrainingRun spoilt = run(value);
     for (RankRun& rank : spoilt.ranks) {
       nudge(in_parameters ? rank.steps[2].parameters : rank.steps[2].gradients);
     }
@@ -108,7 +111,7 @@ TEST_F(JudgeTest, ReplayOracleSeesOneUlpOnAllRanksAlike) {
 
 TEST_F(JudgeTest, ReplayOracleSeesOptimizerStateInitialStateAndLosses) {
   Case value = case_of(std::string(kPlain) + "[train]\noptimizer = { kind = \"adam\" }\n");
-  Run spoilt = run(value);
+  TrainingRun spoilt = run(value);
   for (RankRun& rank : spoilt.ranks) {
     rank.steps[1].optimizer.bytes.back() ^= 1;
   }
@@ -135,7 +138,7 @@ blocks = { a = "linear 4 4", norm = "batch_norm 4", b = "linear 4 2" }
 [expect]
 oracles = ["ranks", "replay"]
 )");
-  Run spoilt = run(value);
+  TrainingRun spoilt = run(value);
   EXPECT_EQ(judge(value, spoilt).kind, OutcomeKind::kEqual);
   nudge(spoilt.ranks[1].steps[1].buffers);
   const Outcome outcome = judge(value, spoilt);
@@ -146,7 +149,7 @@ oracles = ["ranks", "replay"]
 TEST_F(JudgeTest, SerialOracleSeesOneUlpInAnExactCase) {
   Case value = case_of(kExact);
   value.expect.oracles = {"serial"};
-  Run spoilt = run(value);
+  TrainingRun spoilt = run(value);
   EXPECT_EQ(judge(value, spoilt).kind, OutcomeKind::kEqual);
   for (RankRun& rank : spoilt.ranks) {
     nudge(rank.steps[0].parameters);
@@ -160,7 +163,7 @@ TEST_F(JudgeTest, SerialOracleSeesOneUlpInAnExactCase) {
 TEST_F(JudgeTest, DerivedBoundAllowsRoundingAndNothingMore) {
   Case value = case_of(kPlain);
   value.expect.oracles = {"serial"};
-  Run spoilt = run(value);
+  TrainingRun spoilt = run(value);
   const Outcome sound = judge(value, spoilt);
   ASSERT_EQ(sound.kind, OutcomeKind::kWithinBound);
   ASSERT_TRUE(sound.worst.has_value());
@@ -179,14 +182,14 @@ TEST_F(JudgeTest, DerivedBoundAllowsRoundingAndNothingMore) {
 TEST_F(JudgeTest, DerivedBoundSeesNan) {
   Case value = case_of(kPlain);
   value.expect.oracles = {"serial"};
-  Run spoilt = run(value);
+  TrainingRun spoilt = run(value);
   set_first(spoilt.ranks[0].steps[1].parameters, NAN);
   EXPECT_EQ(judge(value, spoilt).kind, OutcomeKind::kDiverged);
 }
 
 TEST_F(JudgeTest, RefusesARunThatRounded) {
   const Case value = case_of(kExact);
-  Run spoilt = run(value);
+  TrainingRun spoilt = run(value);
   EXPECT_EQ(judge(value, spoilt).kind, OutcomeKind::kEqual);
   spoilt.ranks[1].steps[2].inexact_in = "backward";
   const Outcome outcome = judge(value, spoilt);
@@ -197,7 +200,7 @@ TEST_F(JudgeTest, RefusesARunThatRounded) {
 
 TEST_F(JudgeTest, OneRankThatWaitsMakesADeadlockWhateverElseHappened) {
   const Case value = case_of(kPlain);
-  Run spoilt = run(value);
+  TrainingRun spoilt = run(value);
   spoilt.ranks[0].ending = Ending::kWaiting;
   spoilt.ranks[0].waiting = WaitingIn{"all_reduce", "bucket", 7, 2, 0, 10, "Float", {1}};
   spoilt.ranks[1].ending = Ending::kFailed;
@@ -210,14 +213,14 @@ TEST_F(JudgeTest, OneRankThatWaitsMakesADeadlockWhateverElseHappened) {
 
 TEST_F(JudgeTest, AFailedRankAloneMakesAnError) {
   const Case value = case_of(kPlain);
-  Run spoilt = run(value);
+  TrainingRun spoilt = run(value);
   spoilt.ranks[1].ending = Ending::kFailed;
   EXPECT_EQ(judge(value, spoilt).kind, OutcomeKind::kError);
 }
 
 TEST_F(JudgeTest, ADeadProcessMakesACrashEvenIfOthersWait) {
   const Case value = case_of(kPlain);
-  Run spoilt = run(value);
+  TrainingRun spoilt = run(value);
   spoilt.ranks[0].ending = Ending::kWaiting;
   spoilt.ranks[2].ending = Ending::kCrashed;
   spoilt.ranks[2].signal = 9;

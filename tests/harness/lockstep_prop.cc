@@ -13,6 +13,9 @@
 namespace lockstep::harness {
 namespace {
 
+// Inside a test, `Run` is GoogleTest's.
+using TrainingRun = Run;
+
 // One of `values`, shrinking towards the first.
 template <typename T>
 T one_of(const std::vector<T>& values) {
@@ -134,9 +137,9 @@ TEST(LockstepProps, TheScheduleDoesNotChangeABit) {
   const bool holds = rc::check("the schedule does not change a bit", [&] {
     Case value = random_case();
     value.world.schedule = "round_robin";
-    const Run first = simulator->execute(compile_subject(value));
+    const TrainingRun first = simulator->execute(compile_subject(value));
     value.world.schedule = "random";
-    const Run second = simulator->execute(compile_subject(value));
+    const TrainingRun second = simulator->execute(compile_subject(value));
     for (std::size_t rank = 0; rank < first.ranks.size(); ++rank) {
       RC_ASSERT(first.ranks[rank].steps.size() == second.ranks[rank].steps.size());
       for (std::size_t at = 0; at < first.ranks[rank].steps.size(); ++at) {
@@ -152,8 +155,8 @@ TEST(LockstepProps, TheSameCaseHasTheSameTrace) {
   const auto simulator = make_sim_executor();
   const bool holds = rc::check("the same case has the same trace", [&] {
     const Program program = compile_subject(random_case());
-    const Run first = simulator->execute(program);
-    const Run second = simulator->execute(program);
+    const TrainingRun first = simulator->execute(program);
+    const TrainingRun second = simulator->execute(program);
     RC_ASSERT(first.trace_hash == second.trace_hash);
     RC_ASSERT(first.num_events == second.num_events);
   });

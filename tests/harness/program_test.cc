@@ -78,7 +78,8 @@ find_unused_parameters = true
 [expect]
 outcome = "within_bound"
 )");
-  const auto& parts = compile_serial(value).ranks[0].steps[0].micro_batches[0].parts;
+  const Program serial = compile_serial(value);
+  const auto& parts = serial.ranks[0].steps[0].micro_batches[0].parts;
   ASSERT_EQ(parts.size(), 2U);
   EXPECT_THAT(parts[0].route.skip, IsEmpty());
   EXPECT_THAT(parts[1].route.skip, ElementsAre("b"));

@@ -21,6 +21,7 @@ NamedCase make_case(const std::string& file, const std::string& name, std::uint6
   named.file = file;
   named.name = name;
   named.value.seed = seed;
+  named.value.expect.outcome = "within_bound";  // what any sync may promise
   return named;
 }
 
