@@ -20,7 +20,7 @@ void Progress::update(std::int64_t num_done) {
   if (!on_) return;
   constexpr double kInterval_s = 0.1;
   const double now_s = wall_seconds();
-  if (visible_ && now_s - last_s_ < kInterval_s) return;
+  if (now_s - last_s_ < kInterval_s) return;
   const double spent_s = now_s - start_s_;
   const double rate = spent_s > 0 ? static_cast<double>(num_done) / spent_s : 0.0;
   fmt::print(stderr, "\r{} of {} cases, {:.1f} cases/s\x1b[K", num_done, num_cases_, rate);
