@@ -36,8 +36,8 @@ struct SuiteSummary {
   std::int64_t failed = 0;  ///< defects among them
   std::int64_t skipped = 0;
   std::int64_t defects = 0;
-  std::array<std::int64_t, kNumOutcomeKinds>
-      by_kind{};  ///< by OutcomeKind; skipped cases and defects left out
+  /// Indexed by OutcomeKind; skipped cases and defects are left out.
+  std::array<std::int64_t, kNumOutcomeKinds> by_kind{};
   std::int64_t compared_with_simulator = 0;
   std::int64_t equal_to_simulator = 0;
   std::int64_t jobs = 1;
