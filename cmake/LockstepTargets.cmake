@@ -24,5 +24,7 @@ function(lockstep_test)
   target_compile_definitions(${arg_NAME} PRIVATE ${arg_DEFINITIONS})
   target_link_libraries(${arg_NAME} PRIVATE lockstep_test_support ${arg_LINK})
   add_test(NAME ${arg_NAME} COMMAND ${arg_NAME})
-  set_tests_properties(${arg_NAME} PROPERTIES LABELS ${arg_LABEL})
+  # One seed for all runs; RapidCheck prints it with a failure. Draw another with RC_PARAMS.
+  set_tests_properties(${arg_NAME} PROPERTIES LABELS ${arg_LABEL}
+    ENVIRONMENT RC_PARAMS=seed=20261129)
 endfunction()

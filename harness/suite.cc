@@ -2,13 +2,15 @@
 // Many cases in several processes, with results in order.
 #include "harness/suite.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sched.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <cmath>
 #include <csignal>
@@ -26,51 +28,67 @@ namespace lockstep::harness {
 
 namespace {
 
-/// While it lives, the signals that concern a suite arrive as bytes on `fd()` and nowhere else.
+// Where the handler writes; a handler can reach nothing else. -1: nobody listens.
+std::atomic<int> signal_pipe_fd{-1};
+
+extern "C" void write_signal(int signal) {
+  const int saved_errno = errno;
+  const auto byte = static_cast<unsigned char>(signal);
+  // A full pipe already holds enough to wake the reader.
+  [[maybe_unused]] const ssize_t written = write(signal_pipe_fd.load(), &byte, 1);
+  errno = saved_errno;
+}
+
+/// While it lives, the signals that concern a suite arrive as bytes on `fd()`. Handlers, not a
+/// blocked mask: LibTorch's libraries may run threads of their own, to which a signal that this
+/// thread blocks would be delivered, with its usual effect.
 class SignalsAsBytes {
  public:
   SignalsAsBytes() {
-    // A child that ends leaves no status behind where SIGCHLD is ignored.
-    struct sigaction usual {};
-    usual.sa_handler = SIG_DFL;
-    sigaction(SIGCHLD, &usual, &old_child_action_);
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGCHLD);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-      // What the caller ignores (nohup does) would still be queued while it is blocked.
-      struct sigaction action {};
-      sigaction(signal, nullptr, &action);
-      if (action.sa_handler != SIG_IGN) sigaddset(&set, signal);
+    if (pipe2(fds_, O_CLOEXEC | O_NONBLOCK) != 0) {
+      throw Error(fmt::format("no pipe for signals: {}", std::strerror(errno)));
     }
-    sigprocmask(SIG_BLOCK, &set, &old_mask_);
-    fd_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (fd_ < 0) throw Error(fmt::format("no signal descriptor: {}", std::strerror(errno)));
+    old_pipe_ = signal_pipe_fd.exchange(fds_[1]);
+    for (std::size_t i = 0; i < kSignals.size(); ++i) {
+      struct sigaction action {};
+      sigaction(kSignals[i], nullptr, &old_actions_[i]);
+      action.sa_handler = write_signal;
+      action.sa_flags = SA_RESTART;
+      // What the caller ignores (nohup does) stays ignored; but a child that ends leaves no status
+      // behind where SIGCHLD is ignored.
+      if (old_actions_[i].sa_handler != SIG_IGN || kSignals[i] == SIGCHLD) {
+        sigaction(kSignals[i], &action, nullptr);
+      }
+    }
   }
   ~SignalsAsBytes() {
-    close(fd_);
-    sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
-    sigaction(SIGCHLD, &old_child_action_, nullptr);
+    for (std::size_t i = 0; i < kSignals.size(); ++i) {
+      sigaction(kSignals[i], &old_actions_[i], nullptr);
+    }
+    signal_pipe_fd = old_pipe_;
+    close(fds_[0]);
+    close(fds_[1]);
   }
   SignalsAsBytes(const SignalsAsBytes&) = delete;
   SignalsAsBytes& operator=(const SignalsAsBytes&) = delete;
 
-  int fd() const { return fd_; }
+  int fd() const { return fds_[0]; }
 
   /// Takes all that have come; the first that asks to end, or 0.
   int take() {
     int ending = 0;
-    signalfd_siginfo info{};
-    while (read(fd_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
-      if (info.ssi_signo != SIGCHLD && ending == 0) ending = static_cast<int>(info.ssi_signo);
+    unsigned char byte = 0;
+    while (read(fds_[0], &byte, 1) == 1) {
+      if (byte != SIGCHLD && ending == 0) ending = byte;
     }
     return ending;
   }
 
  private:
-  int fd_ = -1;
-  sigset_t old_mask_{};
-  struct sigaction old_child_action_ {};
+  static constexpr std::array<int, 4> kSignals = {SIGCHLD, SIGINT, SIGTERM, SIGHUP};
+  int fds_[2] = {-1, -1};
+  int old_pipe_ = -1;
+  std::array<struct sigaction, 4> old_actions_{};
 };
 
 /// One call of run_suite. Cases are handed out in ascending order; results wait in `ready_` until

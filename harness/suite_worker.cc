@@ -68,10 +68,14 @@ void serve(const SuiteWorkerContext& context, int fd) {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(0);  // The parent died before the line above.
-  // The parent reads its signals from a descriptor; here they have their usual effect.
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
+  // The parent handles these; here they have their usual effect.
+  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction action {};
+    sigaction(signal, nullptr, &action);
+    if (action.sa_handler != SIG_IGN) {
+      std::signal(signal, SIG_DFL);
+    }
+  }
   try {
     if (context.process_start) context.process_start();
     serve(context, fd);
