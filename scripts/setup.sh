@@ -8,8 +8,9 @@ lockstep_install() {
   local wanted missing=() name
   mapfile -t wanted < <(grep -v '^#' "$lockstep_root/scripts/packages")
   local installed
-  installed=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "${wanted[@]}" 2>/dev/null |
-    sed -n 's/^installed //p')
+  # dpkg-query fails where one of them was never heard of; what it prints is right all the same.
+  installed=$({ dpkg-query -W -f '${db:Status-Status} ${Package}\n' "${wanted[@]}" 2>/dev/null ||
+    true; } | sed -n 's/^installed //p')
   for name in "${wanted[@]}"; do
     grep -qx -- "$name" <<<"$installed" || missing+=("$name")
   done
