@@ -3,6 +3,7 @@
 #include "harness/execute/worker.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <torch/torch.h>
 #include <unistd.h>
 
@@ -52,6 +53,26 @@ class StepTeller final : public Observer {
 
  private:
   Channel& channel_;  // outlives this: the worker's own
+};
+
+/// Threads that are made while this lives do not preempt others when they wake up.
+///
+/// Gloo's event thread looks again and again, without ever sleeping, at a connection that another
+/// thread has locked. If it wakes up on the core of the very thread that holds the lock and takes
+/// its place, nothing moves for a time slice.
+class ScopedBatchPolicy {
+ public:
+  ScopedBatchPolicy() { set(SCHED_BATCH); }
+  ~ScopedBatchPolicy() { set(SCHED_OTHER); }
+  ScopedBatchPolicy(const ScopedBatchPolicy&) = delete;
+  ScopedBatchPolicy& operator=(const ScopedBatchPolicy&) = delete;
+
+ private:
+  static void set(int policy) {
+    const sched_param parameters{};
+    // Of no consequence for results, so that a refusal does not matter.
+    ::sched_setscheduler(0, policy, &parameters);
+  }
 };
 
 Case case_of(const CaseOrder& order) {
@@ -134,6 +155,7 @@ class Worker {
 
 std::unique_ptr<WatchedCommunicator> Worker::connect(const CaseOrder& order, const Case& value) {
   if (device_ == nullptr) {
+    const ScopedBatchPolicy policy;
     device_ = GlooDevice::open();
   }
   GlooOptions options;

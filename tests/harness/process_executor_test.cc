@@ -111,6 +111,28 @@ TEST_F(ProcessExecutorTest, HoldsTheBitsOfTheSimulator) {
   }
 }
 
+TEST_F(ProcessExecutorTest, AWorldOfOneNeedsNoPeers) {
+  Case value = two_ranks();
+  value.world.ranks = 1;
+  const harness::Run run = run_case(value);
+  ASSERT_EQ(run.ranks.size(), 1U);
+  EXPECT_EQ(run.ranks[0].ending, Ending::kFinished) << run.ranks[0].error_message;
+  EXPECT_EQ(run.ranks[0].steps.size(), 3U);
+}
+
+TEST_F(ProcessExecutorTest, ASleepingRankIsAlive) {
+  ProcessExecutor executor(options(kSoon_s));
+  Case value = two_ranks();
+  AtSpec at;
+  at.ranks = {1};
+  at.steps = {1};
+  at.sleep_ms = static_cast<std::int64_t>(kSoon_s * 3'000);
+  value.at = {at};
+  const harness::Run run = executor.execute(compile_subject(value));
+  EXPECT_EQ(run.ranks[0].ending, Ending::kFinished) << run.ranks[0].error_message;
+  EXPECT_EQ(run.ranks[1].ending, Ending::kFinished) << run.ranks[1].error_message;
+}
+
 TEST_F(ProcessExecutorTest, RecordsHoldNothingOfTimeOrProcess) {
   const harness::Run first = run_case(two_ranks());
   const harness::Run second = run_case(two_ranks());
