@@ -165,10 +165,6 @@ Program compile_ranks(const Case& value, Role role) {
     if (subject && has_fault(value, "per_rank_init", rank, -1)) {
       of_rank.init_rank = rank;
     }
-    if (subject && has_fault(value, "no_division", rank, -1)) {
-      // W times the loss is what a sum without division amounts to.
-      of_rank.loss_scale *= static_cast<double>(value.world.ranks);
-    }
     const bool same = subject && has_fault(value, "same_batches", rank, -1);
     const auto batches = batches_of_rank(value, same ? 0 : rank);
     for (std::int64_t step = 0; step < value.train.steps; ++step) {

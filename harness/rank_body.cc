@@ -4,6 +4,7 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <utility>
@@ -46,19 +47,24 @@ class CountingObserver final : public Observer {
   std::atomic<std::int64_t> rebuilds_{0};
 };
 
-bool has_fault(const Case& value, const std::string& kind) {
+bool hits(const FaultSpec& fault, std::int64_t rank) {
+  return fault.ranks.empty() ||
+         std::find(fault.ranks.begin(), fault.ranks.end(), rank) != fault.ranks.end();
+}
+
+bool has_fault(const Case& value, const std::string& kind, std::int64_t rank) {
   for (const FaultSpec& fault : value.faults) {
-    if (fault.kind == kind) {
+    if (fault.kind == kind && hits(fault, rank)) {
       return true;
     }
   }
   return false;
 }
 
-std::vector<std::string> forgotten_parameters(const Case& value) {
+std::vector<std::string> forgotten_parameters(const Case& value, std::int64_t rank) {
   std::vector<std::string> names;
   for (const FaultSpec& fault : value.faults) {
-    if (fault.kind == "forgotten_parameter") {
+    if (fault.kind == "forgotten_parameter" && hits(fault, rank)) {
       names.push_back(fault.parameter);
     }
   }
@@ -112,17 +118,18 @@ void RankBody::Impl::train_all() {
     optimizer = std::make_unique<Optimizer>(value.train.optimizer, all_parameters(*model).tensors);
   }
   const auto owned = make_gradient_sync(
-      {&value, model, services.communicator, &observer, forgotten_parameters(value)});
+      {&value, model, services.communicator, &observer, forgotten_parameters(value, of_rank.rank)});
   for (const FaultSpec& fault : value.faults) {
-    if (fault.kind == "replaced_parameter") {
+    if (fault.kind == "replaced_parameter" && hits(fault, of_rank.rank)) {
       model->replace_parameter(fault.parameter);
     }
   }
   if (optimizer == nullptr) {
     const auto parameters = all_parameters(*model).tensors;
-    optimizer = std::make_unique<Optimizer>(
-        value.train.optimizer,
-        has_fault(value, "optimizer_on_copies") ? detached_copies(parameters) : parameters);
+    optimizer = std::make_unique<Optimizer>(value.train.optimizer,
+                                            has_fault(value, "optimizer_on_copies", of_rank.rank)
+                                                ? detached_copies(parameters)
+                                                : parameters);
   }
   // Declared after the synchronisation, so that readers are shut out before it is destroyed.
   struct Publication {

@@ -15,7 +15,7 @@ namespace lockstep::harness {
 
 void Script::begin_step(const StepPlan& plan) {
   const Case& value = parts_.program.value;
-  skips_step_ = detaches_ = sums_loss_ = clips_before_sync_ = false;
+  skips_step_ = detaches_ = sums_loss_ = keeps_sum_ = clips_before_sync_ = false;
   for (const std::size_t index : plan.events) {
     skips_step_ = skips_step_ || value.at[index].skip_step;
     detaches_ = detaches_ || value.at[index].detach;
@@ -23,6 +23,7 @@ void Script::begin_step(const StepPlan& plan) {
   for (const std::size_t index : plan.faults) {
     const std::string& kind = value.faults[index].kind;
     sums_loss_ = sums_loss_ || kind == "sum_not_mean";
+    keeps_sum_ = keeps_sum_ || kind == "no_division";
     clips_before_sync_ = clips_before_sync_ || kind == "clip_before_sync";
     if (kind == "exit") {
       ::_exit(3);
@@ -36,7 +37,10 @@ void Script::begin_step(const StepPlan& plan) {
 void Script::run(const StepPlan& plan, const std::string& when, std::int64_t micro) {
   const Case& value = parts_.program.value;
   for (const std::size_t index : plan.events) {
-    const bool now = micro < 0 || value.at[index].micro_batch.value_or(0) == micro;
+    // The serial reference has the whole window in one micro-batch.
+    const std::int64_t place =
+        parts_.program.role == Role::kSerial ? 0 : value.at[index].micro_batch.value_or(0);
+    const bool now = micro < 0 || place == micro;
     if (value.at[index].when == when && now && !leaves_) {
       const Phase before = parts_.position.phase();
       parts_.position.enter(Phase::kScript);

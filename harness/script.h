@@ -32,6 +32,7 @@ class Script {
   bool skips_step() const { return skips_step_; }  ///< nothing happens in this step
   bool detaches() const { return detaches_; }      ///< backward is left out: nothing to compute
   bool sums_loss() const { return sums_loss_; }
+  bool keeps_sum() const { return keeps_sum_; }  ///< the sum over ranks is not to be divided
   bool clips_before_sync() const { return clips_before_sync_; }
 
  private:
@@ -45,6 +46,7 @@ class Script {
   bool skips_step_ = false;
   bool detaches_ = false;
   bool sums_loss_ = false;
+  bool keeps_sum_ = false;
   bool clips_before_sync_ = false;
   std::vector<at::Tensor> previous_gradients_;
 };

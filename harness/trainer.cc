@@ -136,8 +136,12 @@ class Trainer {
         continue;
       }
       phase(Phase::kBackward, record);
-      if (program.loss_scale != 1.0) {
-        loss = loss * program.loss_scale;
+      // W times the loss is what a sum without division amounts to.
+      const double scale =
+          program.loss_scale *
+          (script_.keeps_sum() ? static_cast<double>(parts_.program.value.world.ranks) : 1.0);
+      if (scale != 1.0) {
+        loss = loss * scale;
       }
       if (loss.requires_grad()) {
         loss.backward();

@@ -204,7 +204,8 @@ void gradient_causes(Hypotheses& hypotheses, const Divergence& divergence, const
 }
 
 void test_corruption(Hypotheses& hypotheses, const Divergence& divergence) {
-  if (divergence.num_elements_differ == 1 && hypotheses.empty() && hypotheses.actual().defined() &&
+  if (divergence.num_elements_differ == 1 && divergence.element >= 0 && hypotheses.empty() &&
+      hypotheses.expected().defined() && hypotheses.actual().defined() &&
       hypotheses.actual().numel() > 1) {
     at::Tensor predicted = hypotheses.expected().clone();
     predicted.view({-1})[divergence.element] = hypotheses.actual().view({-1})[divergence.element];

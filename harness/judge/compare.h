@@ -18,8 +18,9 @@ std::int64_t ulp_distance(float a, float b);
 std::int64_t ulp_distance(double a, double b);
 
 enum class Equality {
-  kBits,    ///< every bit
-  kValues,  ///< 0 ULP: +0 equals -0, NaN equals NaN
+  kBits,               ///< every bit
+  kValues,             ///< 0 ULP: +0 equals -0, NaN equals NaN
+  kValuesOrUndefined,  ///< the same, and an undefined tensor equals zeros
 };
 
 /// The first tensor, and in it the first element, where the two differ. Fills tensor, element,

@@ -27,6 +27,15 @@ const PhaseOf kParameter{"parameter",
 const PhaseOf kOptimizer{"optimizer",
                          [](const StepRecord& r) -> const Snapshot& { return r.optimizer; }};
 
+const StepRecord* find_step(const RankRun& rank, std::int64_t step) {
+  for (const StepRecord& record : rank.steps) {
+    if (record.step == step) {
+      return &record;
+    }
+  }
+  return nullptr;
+}
+
 class Comparer {
  public:
   Comparer(const Run& subject, const References& references)
@@ -34,14 +43,19 @@ class Comparer {
 
   Comparison compare() {
     if (!compare_initial()) {
-      std::size_t num_steps = subject_.ranks.front().steps.size();
-      for (const RankRun& rank : subject_.ranks) {
-        num_steps = std::min(num_steps, rank.steps.size());
+      for (const StepRecord& record : subject_.ranks.front().steps) {
+        step_ = record.step;
+        records_.clear();
+        for (const RankRun& rank : subject_.ranks) {
+          if (const StepRecord* of_rank = find_step(rank, step_)) {
+            records_.push_back(of_rank);
+          }
+        }
+        if (!found_ && records_.size() == subject_.ranks.size()) {
+          compare_step();
+        }
       }
-      for (std::size_t at = 0; at < num_steps && !found_; ++at) {
-        step_ = subject_.ranks.front().steps[at].step;
-        compare_step(at);
-      }
+      compare_step_sets();
     }
     return {found_, worst_};
   }
@@ -61,36 +75,55 @@ class Comparer {
     return found_.has_value();
   }
 
-  void compare_step(std::size_t at) {
+  void compare_step() {
     if (references_.replay != nullptr) {
-      compare_losses(at);
+      compare_losses();
     }
-    compare_phase(at, kGradient);
-    compare_bound(at, "gradient", kGradient);
-    compare_serial(at, kGradient);
+    compare_phase(kGradient);
+    compare_bound("gradient", kGradient);
+    compare_serial(kGradient);
     if (references_.replay != nullptr) {
-      compare_buffers(at);
+      compare_buffers();
     }
-    compare_phase(at, kParameter);
-    compare_bound(at, "parameter", kParameter);
-    compare_serial(at, kParameter);
-    compare_phase(at, kOptimizer);
+    compare_phase(kParameter);
+    compare_bound("parameter", kParameter);
+    compare_serial(kParameter);
+    compare_phase(kOptimizer);
   }
 
-  const StepRecord* replay_step(std::size_t at, std::size_t rank) const {
-    const auto& steps = references_.replay->ranks[rank].steps;
-    for (const StepRecord& record : steps) {
-      if (record.step == subject_.ranks[rank].steps[at].step) {
-        return &record;
+  const StepRecord* replay_step(std::size_t rank) const {
+    return find_step(references_.replay->ranks[rank], step_);
+  }
+
+  // A rank that ended well without a step that rank 0 made, or with one more, is not in step.
+  void compare_step_sets() {
+    const RankRun& first = subject_.ranks.front();
+    for (const RankRun& rank : subject_.ranks) {
+      const bool ended_well = rank.ending == Ending::kFinished || rank.ending == Ending::kLeft;
+      if (found_ || !references_.ranks || !ended_well ||
+          (first.ending != Ending::kFinished && first.ending != Ending::kLeft)) {
+        return;
+      }
+      for (std::size_t i = 0; i < std::max(rank.steps.size(), first.steps.size()); ++i) {
+        const bool in_both = i < rank.steps.size() && i < first.steps.size();
+        if (in_both && rank.steps[i].step == first.steps[i].step) {
+          continue;
+        }
+        step_ = i < first.steps.size() ? first.steps[i].step : rank.steps[i].step;
+        Divergence divergence;
+        divergence.tensor = "(steps completed)";
+        divergence.expected = fmt::format("{} steps", first.steps.size());
+        divergence.actual = fmt::format("{} steps", rank.steps.size());
+        accuse("ranks", "parameter", {rank.rank}, divergence);
+        break;
       }
     }
-    return nullptr;
   }
 
-  void compare_losses(std::size_t at) {
+  void compare_losses() {
     for (std::size_t rank = 0; rank < subject_.ranks.size() && !found_; ++rank) {
-      const StepRecord& record = subject_.ranks[rank].steps[at];
-      const StepRecord* replay = replay_step(at, rank);
+      const StepRecord& record = *records_[rank];
+      const StepRecord* replay = replay_step(rank);
       if (replay == nullptr) {
         continue;
       }
@@ -112,15 +145,15 @@ class Comparer {
     }
   }
 
-  void compare_phase(std::size_t at, const PhaseOf& phase) {
+  void compare_phase(const PhaseOf& phase) {
     if (found_ || (!references_.ranks && references_.replay == nullptr)) {
       return;
     }
-    const StepRecord* replay = references_.replay != nullptr ? replay_step(at, 0) : nullptr;
+    const StepRecord* replay = references_.replay != nullptr ? replay_step(0) : nullptr;
     const Snapshot& expected =
-        replay != nullptr ? phase.get(*replay) : phase.get(subject_.ranks.front().steps[at]);
+        replay != nullptr ? phase.get(*replay) : phase.get(*records_.front());
     compare_all_ranks(phase.name, expected, [&](const RankRun& rank) -> const Snapshot& {
-      return phase.get(rank.steps[at]);
+      return phase.get(*find_step(rank, step_));
     });
   }
 
@@ -145,66 +178,89 @@ class Comparer {
     }
   }
 
-  void compare_buffers(std::size_t at) {
+  void compare_buffers() {
     for (std::size_t rank = 0; rank < subject_.ranks.size() && !found_; ++rank) {
-      const StepRecord* replay = replay_step(at, rank);
+      const StepRecord* replay = replay_step(rank);
       if (replay == nullptr) {
         continue;
       }
-      if (auto difference = first_difference(
-              replay->buffers, subject_.ranks[rank].steps[at].buffers, Equality::kBits)) {
+      if (auto difference =
+              first_difference(replay->buffers, records_[rank]->buffers, Equality::kBits)) {
         accuse("replay", "buffer", {static_cast<std::int64_t>(rank)}, *difference);
       }
     }
   }
 
-  void compare_serial(std::size_t at, const PhaseOf& phase) {
+  // Ranks that differ from the serial reference; those that hold the bits of rank 0 share its fate.
+  template <typename Differs>
+  std::vector<std::int64_t> ranks_that(const PhaseOf& phase, const Differs& differs) const {
+    std::vector<std::int64_t> ranks;
+    bool first_differs = false;
+    for (std::size_t rank = 0; rank < records_.size(); ++rank) {
+      const Snapshot& own = phase.get(*records_[rank]);
+      const bool as_first = rank > 0 && same_bits(own, phase.get(*records_.front()));
+      const bool wrong = as_first ? first_differs : differs(own);
+      first_differs = rank == 0 ? wrong : first_differs;
+      if (wrong) {
+        ranks.push_back(static_cast<std::int64_t>(rank));
+      }
+    }
+    return ranks;
+  }
+
+  void compare_serial(const PhaseOf& phase) {
     if (found_ || references_.serial == nullptr) {
       return;
     }
-    for (const StepRecord& record : references_.serial->ranks.front().steps) {
-      if (record.step == step_) {
-        if (auto difference =
-                first_difference(phase.get(record), phase.get(subject_.ranks.front().steps[at]),
-                                 Equality::kValues)) {
-          accuse("serial", phase.name, all_ranks(), *difference);
-        }
+    const StepRecord* record = find_step(references_.serial->ranks.front(), step_);
+    if (record == nullptr) {
+      return;
+    }
+    const Equality equality =
+        references_.undefined_is_zero ? Equality::kValuesOrUndefined : Equality::kValues;
+    std::optional<Divergence> first;
+    const auto ranks = ranks_that(phase, [&](const Snapshot& own) {
+      auto difference = first_difference(phase.get(*record), own, equality);
+      const bool differs = difference.has_value();
+      if (differs && !first) {
+        first = std::move(difference);
       }
+      return differs;
+    });
+    if (first) {
+      accuse("serial", phase.name, ranks, *first);
     }
   }
 
-  void compare_bound(std::size_t at, const char* phase, const PhaseOf& of) {
+  void compare_bound(const char* phase, const PhaseOf& of) {
     if (found_ || references_.bound == nullptr) {
       return;
     }
-    const auto worst =
-        references_.bound->hold_against(of.get(subject_.ranks.front().steps[at]), step_, phase);
-    if (!worst) {
+    const auto ratio = [](const Distance& d) { return d.bound > 0.0 ? d.observed / d.bound : 0.0; };
+    std::optional<DerivedBound::Worst> first;
+    const auto ranks = ranks_that(of, [&](const Snapshot& own) {
+      const auto worst =
+          references_.bound->hold_against(own, step_, phase, references_.undefined_is_zero);
+      if (worst && (!worst_ || worst->exceeded || ratio(worst->distance) > ratio(*worst_))) {
+        worst_ = worst->distance;
+      }
+      if (worst && worst->exceeded && !first) {
+        first = worst;
+      }
+      return worst && worst->exceeded;
+    });
+    if (!first) {
       return;
     }
-    const auto ratio = [](const Distance& d) { return d.bound > 0.0 ? d.observed / d.bound : 0.0; };
-    if (!worst_ || worst->exceeded || ratio(worst->distance) > ratio(*worst_)) {
-      worst_ = worst->distance;
-    }
-    if (worst->exceeded) {
-      Divergence divergence;
-      divergence.tensor = worst->tensor;
-      divergence.element = worst->element;
-      divergence.expected = fmt::format("{:.17g} (float64)", worst->expected);
-      divergence.actual = fmt::format("{:.17g}", worst->actual);
-      divergence.ulp =
-          ulp_distance(static_cast<float>(worst->expected), static_cast<float>(worst->actual));
-      divergence.num_elements_differ = 1;
-      accuse("serial", phase, all_ranks(), divergence);
-    }
-  }
-
-  std::vector<std::int64_t> all_ranks() const {
-    std::vector<std::int64_t> ranks;
-    for (const RankRun& rank : subject_.ranks) {
-      ranks.push_back(rank.rank);
-    }
-    return ranks;
+    Divergence divergence;
+    divergence.tensor = first->tensor;
+    divergence.element = first->element;
+    divergence.expected = fmt::format("{:.17g} (float64)", first->expected);
+    divergence.actual = fmt::format("{:.17g}", first->actual);
+    divergence.ulp =
+        ulp_distance(static_cast<float>(first->expected), static_cast<float>(first->actual));
+    divergence.num_elements_differ = first->element < 0 ? -1 : 1;
+    accuse("serial", phase, ranks, divergence);
   }
 
   void accuse(const std::string& oracle, const std::string& phase, std::vector<std::int64_t> ranks,
@@ -221,6 +277,7 @@ class Comparer {
   const Run& subject_;
   const References& references_;
   std::int64_t step_ = -1;
+  std::vector<const StepRecord*> records_;  // of step_, by rank
   std::optional<Divergence> found_;
   std::optional<Distance> worst_;
 };

@@ -18,6 +18,7 @@ struct References {
   const Run* replay = nullptr;
   const Run* serial = nullptr;          ///< exact cases: 0 ULP
   const DerivedBound* bound = nullptr;  ///< all others
+  bool undefined_is_zero = false;       ///< against serial: an unused parameter's gradient
   bool ranks = false;                   ///< ranks must agree with each other
 };
 
@@ -28,7 +29,8 @@ struct Comparison {
 
 /// Compares step by step, and within a step in the order forward, gradient, buffer, parameter,
 /// optimizer; within a phase by the oracles ranks, replay, serial. Steps that some rank did not
-/// complete are not compared.
+/// complete are not compared; that ranks which ended well completed other steps than rank 0 did is
+/// itself a breach of the oracle `ranks`.
 ///
 /// Buffers are compared with the replay's, rank by rank: between two forwards they are each rank's
 /// own (J1), so the ranks' need not agree.

@@ -138,7 +138,10 @@ std::string reason_of(const Outcome& outcome) {
     case OutcomeKind::kEqual:
       return "every promised oracle holds bit for bit";
     case OutcomeKind::kWithinBound:
-      return "bit-equal to the replay, and within the derived bound of the serial reference";
+      return outcome.oracles.size() > 1
+                 ? "bit-equal where bits were promised, and within the derived bound of the serial "
+                   "reference"
+                 : "within the derived bound of the serial reference";
     case OutcomeKind::kDiverged:
       return outcome.divergence ? divergence_reason(*outcome.divergence) : "";
     case OutcomeKind::kDeadlock:

@@ -68,6 +68,8 @@ double largest_of(const Elements& elements) {
   return largest;
 }
 
+bool zeros(const Elements& elements) { return !elements.defined() || largest_of(elements) == 0.0; }
+
 // The equation of DerivedBound for one tensor.
 double bound_of(const Elements& exact, const std::vector<Elements>& variants,
                 const Elements& actual, double largest_before) {
@@ -110,7 +112,8 @@ DerivedBound::DerivedBound(const Program& serial)
 
 std::optional<DerivedBound::Worst> DerivedBound::hold_against(const Snapshot& actual,
                                                               std::int64_t step,
-                                                              const std::string& phase) const {
+                                                              const std::string& phase,
+                                                              bool undefined_is_zero) const {
   const StepRecord* exact = step_of(exact_, step);
   if (exact == nullptr) {
     return std::nullopt;
@@ -127,11 +130,11 @@ std::optional<DerivedBound::Worst> DerivedBound::hold_against(const Snapshot& ac
     const Elements x64(reference, slot);
     const Elements x(actual, slot);
     const std::string& name = (*reference.slots)[slot].name;
-    if (x64.defined() != x.defined()) {
+    if (x64.defined() != x.defined() && !(undefined_is_zero && zeros(x64) && zeros(x))) {
       worst = {{std::numeric_limits<double>::infinity(), 0.0, step, name}, name, -1, 0, 0, true};
       return worst;
     }
-    if (!x64.defined() || x64.numel() == 0) {
+    if (!x64.defined() || !x.defined() || x64.numel() == 0) {
       continue;
     }
     std::vector<Elements> variants;
@@ -151,10 +154,14 @@ std::optional<DerivedBound::Worst> DerivedBound::hold_against(const Snapshot& ac
     }
     // A tensor that is zero throughout has the bound 0 and allows nothing else.
     const double ratio = observed == 0.0 ? 0.0 : observed / bound;
-    if (ratio > worst_ratio) {
+    // Where variants overflowed there is no bound to be within.
+    const bool exceeded = !std::isfinite(bound) || !(observed <= bound);
+    if (exceeded || ratio > worst_ratio) {
       worst_ratio = ratio;
-      worst = {
-          {observed, bound, step, name}, name, element, x64[element], x[element], !(ratio <= 1.0)};
+      worst = {{observed, bound, step, name}, name, element, x64[element], x[element], exceeded};
+    }
+    if (worst.exceeded) {
+      break;
     }
   }
   return worst_ratio == -1.0 ? std::nullopt : std::optional<Worst>(worst);

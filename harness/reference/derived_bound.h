@@ -38,6 +38,7 @@ class DerivedBound {
 
   /// Worst distance of `actual` from x64 in units of its bound, over the tensors of one step.
   /// `phase`: "gradient" | "parameter". Returns nothing for a step that is not there.
+  /// `undefined_is_zero`: the subject has no notion of unused parameters and gives them zeros.
   struct Worst {
     Distance distance;
     std::string tensor;
@@ -46,7 +47,7 @@ class DerivedBound {
     bool exceeded = false;
   };
   std::optional<Worst> hold_against(const Snapshot& actual, std::int64_t step,
-                                    const std::string& phase) const;
+                                    const std::string& phase, bool undefined_is_zero) const;
 
   /// The reference in the model's own dtype and order, for losses.
   const Run& plain() const { return plain_; }

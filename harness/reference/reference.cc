@@ -31,8 +31,9 @@ class NoSync final : public GradientSync {
                                   bool) override {
     return model_->forward(input, route);
   }
-  void after_backward(bool) override {
-    if (dither_ == 0) {
+  // Once a step, so that accumulating over more pieces does not move gradients further.
+  void after_backward(bool last) override {
+    if (dither_ == 0 || !last) {
       return;
     }
     CounterRng rng(dither_, RngStream::kOther, 1, step_);
@@ -115,7 +116,7 @@ Program reorder(const Program& program, const SerialVariant& variant) {
     plan.micro_batches.clear();
     for (std::int64_t split = 0; split < variant.splits; ++split) {
       MicroBatch piece;
-      piece.sync = whole.sync;
+      piece.sync = split + 1 == variant.splits;
       for (const Part& part : whole.parts) {
         std::vector<std::int64_t> samples = part.samples;
         if (variant.shuffle != 0) {

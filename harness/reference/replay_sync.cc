@@ -36,7 +36,8 @@ void ReplaySync::begin_step(std::int64_t step) {
 std::vector<at::Tensor> ReplaySync::forward(std::size_t replica, const at::Tensor& input,
                                             const Route& route, bool sync) {
   if (replica == 0) {
-    ++micro_;
+    // Evaluations pass through here too, and are no micro-batch.
+    micro_ += at::GradMode::is_enabled() ? 1 : 0;
     if (value_.ddp.broadcast_buffers && buffers_due_) {
       sync_buffers();
     }

@@ -3,6 +3,7 @@
 #include "harness/sync/ddp_sync.h"
 
 #include <algorithm>
+#include <mutex>
 
 #include "core/distributed_data_parallel.h"
 
@@ -50,6 +51,7 @@ class DdpSync final : public GradientSync {
       const auto layout = ddp_.engine().bucket_layout();
       if (layout != layout_) {
         layout_ = layout;
+        const std::lock_guard<std::mutex> lock(plan_mutex_);
         plan_ = translate(*layout);
       }
       return outputs;
@@ -60,7 +62,10 @@ class DdpSync final : public GradientSync {
 
   void after_backward(bool) override {}
 
-  std::shared_ptr<const ReductionPlan> plan() const override { return plan_; }
+  std::shared_ptr<const ReductionPlan> plan() const override {
+    const std::lock_guard<std::mutex> lock(plan_mutex_);
+    return plan_;
+  }
 
   ReducerState state() const override {
     ReducerState state = ddp_.engine().state();
@@ -86,6 +91,7 @@ class DdpSync final : public GradientSync {
   DistributedDataParallel<GraphModel> ddp_;
   std::vector<std::int64_t> trainable_index_;
   std::shared_ptr<const BucketLayout> layout_;
+  mutable std::mutex plan_mutex_;
   std::shared_ptr<const ReductionPlan> plan_;
 };
 
