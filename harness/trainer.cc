@@ -154,7 +154,9 @@ class Trainer {
     if (sync && script_.clips_before_sync()) {
       clip();
     }
-    parts_.sync.after_backward(sync);
+    // DDP reduces inside backward, so where there was none nothing is reduced.
+    const bool reduces = sync && !(script_.detaches() && parts_.program.value.ddp.sync == "ddp");
+    parts_.sync.after_backward(reduces);
     record.plans.push_back(sync ? parts_.sync.plan() : nullptr);
     phase(Phase::kSync, record);
     script_.run(plan, "after_backward", place);

@@ -53,7 +53,8 @@ void check_judging_options(const JudgingOptions& options) {
   LOCKSTEP_USAGE(options.backend != "sim",
                  "--hang-after is of no use with --backend sim: the simulator knows at once when "
                  "nobody can go on");
-  LOCKSTEP_USAGE(*options.hang_after_s > 0, "--hang-after must be more than 0 s, not {}",
+  LOCKSTEP_USAGE(*options.hang_after_s > 0 && *options.hang_after_s <= 1e6,
+                 "--hang-after must be more than 0 s and at most 1000000 s, not {}",
                  *options.hang_after_s);
 }
 

@@ -50,6 +50,7 @@ class Hypotheses {
   // Keeps the hypothesis if `predicted` is what was found and not what was expected.
   void test(const std::string& name, const std::string& description, const at::Tensor& predicted) {
     if (!predicted.defined() || !actual_.defined() || predicted.sizes() != actual_.sizes() ||
+        !predicted.isfinite().all().item<bool>() ||
         (expected_.defined() && fits(predicted, expected_))) {
       return;
     }
@@ -204,9 +205,9 @@ void gradient_causes(Hypotheses& hypotheses, const Divergence& divergence, const
 }
 
 void test_corruption(Hypotheses& hypotheses, const Divergence& divergence) {
-  if (divergence.num_elements_differ == 1 && divergence.element >= 0 && hypotheses.empty() &&
-      hypotheses.expected().defined() && hypotheses.actual().defined() &&
-      hypotheses.actual().numel() > 1) {
+  if (divergence.oracle != "serial" && divergence.num_elements_differ == 1 &&
+      divergence.element >= 0 && hypotheses.empty() && hypotheses.expected().defined() &&
+      hypotheses.actual().defined() && hypotheses.actual().numel() > 1) {
     at::Tensor predicted = hypotheses.expected().clone();
     predicted.view({-1})[divergence.element] = hypotheses.actual().view({-1})[divergence.element];
     hypotheses.offer({"corrupted", "a single element differs: the data was damaged on the way",

@@ -16,8 +16,9 @@ namespace lockstep::harness {
 /// Bounds per step and tensor, derived from the case itself.
 ///
 /// The same training is run serially in float64 (x64) and kVariants times in the model's dtype:
-/// with the global batch in other orders, accumulated over other splits, and with every gradient
-/// element that is not 0 moved by u max|gradient| up or down, u being half an epsilon. What these
+/// with the global batch in other orders, accumulated over other splits, with every parameter moved
+/// up or down by an epsilon of itself before each step, and with every gradient element that is not
+/// 0 moved by u max|gradient|, u being half an epsilon. What these
 /// runs differ from x64 by is rounding and what the optimizer makes of it, and so is what a correct
 /// DDP run differs by. The random moves (Monte Carlo arithmetic) keep a handful of variants from
 /// agreeing by chance where large terms cancel. With

@@ -26,7 +26,17 @@ class NoSync final : public GradientSync {
   /// `dither`: a seed for moving gradients, or 0.
   NoSync(std::shared_ptr<GraphModel> model, std::uint64_t dither)
       : model_(std::move(model)), parameters_(all_parameters(*model_).tensors), dither_(dither) {}
-  void begin_step(std::int64_t step) override { step_ = step; }
+  void begin_step(std::int64_t step) override {
+    step_ = step;
+    if (dither_ != 0) {
+      CounterRng rng(dither_, RngStream::kOther, 2, step_);
+      if (parameters_.front().scalar_type() == at::kDouble) {
+        move_parameters<double>(rng);
+      } else {
+        move_parameters<float>(rng);
+      }
+    }
+  }
   std::vector<at::Tensor> forward(std::size_t, const at::Tensor& input, const Route& route,
                                   bool) override {
     return model_->forward(input, route);
@@ -52,13 +62,13 @@ class NoSync final : public GradientSync {
   void move_gradients(CounterRng& rng) {
     T largest = 0;
     for (const at::Tensor& parameter : parameters_) {
-      for_each<T>(parameter, [&](T& g) { largest = std::max(largest, std::abs(g)); });
+      for_each<T>(parameter.grad(), [&](T& g) { largest = std::max(largest, std::abs(g)); });
     }
     const T move = largest * std::numeric_limits<T>::epsilon() / 2;
     std::uint64_t bits = 0;
     std::int64_t count = 0;
     for (const at::Tensor& parameter : parameters_) {
-      for_each<T>(parameter, [&](T& g) {
+      for_each<T>(parameter.grad(), [&](T& g) {
         bits = count++ % 64 == 0 ? rng.next() : bits >> 1;
         if (g != 0) {
           g += (bits & 1) != 0 ? move : -move;
@@ -67,14 +77,28 @@ class NoSync final : public GradientSync {
     }
   }
 
+  // Every element goes up or down by epsilon of itself: what the forward makes of that is what it
+  // makes of its own rounding.
+  template <typename T>
+  void move_parameters(CounterRng& rng) {
+    std::uint64_t bits = 0;
+    std::int64_t count = 0;
+    for (const at::Tensor& parameter : parameters_) {
+      for_each<T>(parameter.detach(), [&](T& w) {
+        bits = count++ % 64 == 0 ? rng.next() : bits >> 1;
+        w += (bits & 1) != 0 ? w * std::numeric_limits<T>::epsilon()
+                             : -w * std::numeric_limits<T>::epsilon();
+      });
+    }
+  }
+
   template <typename T, typename Body>
-  static void for_each(const at::Tensor& parameter, const Body& body) {
-    const at::Tensor& gradient = parameter.grad();
-    if (gradient.defined()) {
-      LOCKSTEP_CHECK(gradient.is_contiguous(), "a gradient of {} elements is not contiguous",
-                     gradient.numel());
-      T* const elements = gradient.data_ptr<T>();
-      for (std::int64_t i = 0; i < gradient.numel(); ++i) {
+  static void for_each(const at::Tensor& tensor, const Body& body) {
+    if (tensor.defined()) {
+      LOCKSTEP_CHECK(tensor.is_contiguous(), "a tensor of {} elements is not contiguous",
+                     tensor.numel());
+      T* const elements = tensor.data_ptr<T>();
+      for (std::int64_t i = 0; i < tensor.numel(); ++i) {
         body(elements[i]);
       }
     }
@@ -116,7 +140,7 @@ Program reorder(const Program& program, const SerialVariant& variant) {
     plan.micro_batches.clear();
     for (std::int64_t split = 0; split < variant.splits; ++split) {
       MicroBatch piece;
-      piece.sync = split + 1 == variant.splits;
+      piece.sync = false;
       for (const Part& part : whole.parts) {
         std::vector<std::int64_t> samples = part.samples;
         if (variant.shuffle != 0) {
@@ -133,8 +157,11 @@ Program reorder(const Program& program, const SerialVariant& variant) {
           piece.parts.push_back({{first, last}, part.route, part.mean_over});
         }
       }
-      plan.micro_batches.push_back(std::move(piece));
+      if (!piece.parts.empty()) {
+        plan.micro_batches.push_back(std::move(piece));
+      }
     }
+    plan.micro_batches.back().sync = true;
   }
   return result;
 }

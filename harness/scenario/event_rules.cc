@@ -83,6 +83,13 @@ void check_actions(const AtSpec& at, const std::string& path, std::vector<CaseFi
     findings.push_back({{path + ".micro_batch"},
                         "skip_step is about a whole step and has no 'micro_batch'; leave it out"});
   }
+  // References merge a step's micro-batches, so what counts within a window has no meaning there.
+  if ((at.detach || !at.freeze.empty() || !at.unfreeze.empty()) && at.micro_batch) {
+    findings.push_back({{path + ".micro_batch"},
+                        fmt::format("{} holds for whole steps and has no 'micro_batch'; leave it "
+                                    "out",
+                                    action)});
+  }
   if (at.collective.empty() && at.collective_numel != defaults.collective_numel) {
     findings.push_back({{path + ".collective_numel"},
                         "collective_numel says the size of a 'collective', and there is none"});

@@ -22,7 +22,8 @@ namespace lockstep::harness {
 ///
 /// Order per step: begin_step; then per micro-batch: forward of every replica, the caller's
 ///       backwards, after_backward.
-/// Threads: the rank's own thread, except `state` and `plan`, which any thread may call at any time.
+/// Threads: the rank's own thread, except `state` and `plan`, which any thread may call at any
+/// time.
 class GradientSync {
  public:
   virtual ~GradientSync() = default;

@@ -46,6 +46,10 @@ ModelSpec random_graph() {
     model.blocks.emplace_back("act", "tanh");
     model.forward.push_back({"act"});
   }
+  if (width > 1 && chance()) {
+    model.blocks.emplace_back("norm", "layer_norm " + std::to_string(width));
+    model.forward.push_back({"norm"});
+  }
   if (chance()) {
     model.blocks.emplace_back("spare", "linear 2 2");  // exists, never used
   }
