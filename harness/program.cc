@@ -16,9 +16,14 @@ bool contains_or_empty(const std::vector<std::int64_t>& list, std::int64_t value
   return list.empty() || std::find(list.begin(), list.end(), value) != list.end();
 }
 
-bool covers_all_ranks(const std::vector<std::int64_t>& ranks, std::int64_t world_size) {
-  for (std::int64_t rank = 0; rank < world_size; ++rank) {
-    if (!contains_or_empty(ranks, rank)) {
+// All ranks do the same at this step, be it written as one entry or as one per rank.
+bool all_ranks_do(const Case& value, const AtSpec& at, std::int64_t step) {
+  for (std::int64_t rank = 0; rank < value.world.ranks; ++rank) {
+    const bool does = std::any_of(value.at.begin(), value.at.end(), [&](const AtSpec& other) {
+      return same_action(at, other) && contains_or_empty(other.ranks, rank) &&
+             contains_or_empty(other.steps, step);
+    });
+    if (!does) {
       return false;
     }
   }
@@ -29,8 +34,8 @@ bool is_routing(const AtSpec& at) { return !at.skip.empty() || !at.exit_after.em
 
 // References follow what all ranks agreed to do; an exception, a pause or an extra collective has
 // no meaning for one process.
-bool is_known_to_references(const AtSpec& at, std::int64_t world_size) {
-  return covers_all_ranks(at.ranks, world_size) && at.raise.empty() && at.sleep_ms == 0 &&
+bool is_known_to_references(const Case& value, const AtSpec& at, std::int64_t step) {
+  return all_ranks_do(value, at, step) && at.raise.empty() && at.sleep_ms == 0 &&
          at.collective.empty();
 }
 
@@ -130,7 +135,7 @@ StepPlan plan_step(const Case& value, Role role, std::int64_t rank, std::int64_t
   for (std::size_t i = 0; i < value.at.size(); ++i) {
     const AtSpec& at = value.at[i];
     if (!is_routing(at) && contains_or_empty(at.ranks, rank) && contains_or_empty(at.steps, step) &&
-        (role == Role::kSubject || is_known_to_references(at, value.world.ranks))) {
+        (role == Role::kSubject || is_known_to_references(value, at, step))) {
       plan.events.push_back(i);
     }
   }
@@ -178,6 +183,15 @@ Program compile_ranks(const Case& value, Role role) {
 }
 
 }  // namespace
+
+bool same_action(const AtSpec& a, const AtSpec& b) {
+  return a.micro_batch == b.micro_batch && a.when == b.when && a.skip == b.skip &&
+         a.exit_after == b.exit_after && a.freeze == b.freeze && a.unfreeze == b.unfreeze &&
+         a.lr == b.lr && a.raise == b.raise && a.leave == b.leave && a.skip_step == b.skip_step &&
+         a.detach == b.detach && a.sleep_ms == b.sleep_ms && a.collective == b.collective &&
+         a.collective_numel == b.collective_numel && a.evaluate == b.evaluate &&
+         a.evaluate_through == b.evaluate_through;
+}
 
 Program compile_subject(const Case& value) { return compile_ranks(value, Role::kSubject); }
 

@@ -47,6 +47,9 @@ struct Program {
   std::vector<RankProgram> ranks;  ///< one for kSerial
 };
 
+/// Two entries of [[at]] that differ in ranks and steps at most.
+bool same_action(const AtSpec& a, const AtSpec& b);
+
 /// What the W ranks of the subject do, mistakes and disturbances included.
 Program compile_subject(const Case& value);
 /// What they were meant to do: the same without faults, without events that are unknown to

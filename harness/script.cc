@@ -76,8 +76,12 @@ void Script::run_event(const AtSpec& at, std::size_t index, const StepPlan& plan
 
 void Script::issue_collective(const AtSpec& at, std::size_t index, std::int64_t step) {
   Communicator& communicator = *parts_.communicator;
-  // The position in the file tells two scripted collectives of the same shape apart.
-  const CollectiveTag tag{CallSite::kScript, step, static_cast<std::int64_t>(index)};
+  // The position in the file tells two scripted collectives of the same shape apart; entries that
+  // say the same for other ranks are one.
+  const std::vector<AtSpec>& all = parts_.program.value.at;
+  const auto first = std::find_if(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(index),
+                                  [&](const AtSpec& other) { return same_action(at, other); });
+  const CollectiveTag tag{CallSite::kScript, step, first - all.begin()};
   const at::Tensor tensor = at::ones({at.collective_numel});
   std::unique_ptr<Work> work;
   if (at.collective == "all_reduce") {
@@ -88,7 +92,7 @@ void Script::issue_collective(const AtSpec& at, std::size_t index, std::int64_t 
     work = communicator.all_gather(at::empty({communicator.world_size(), at.collective_numel}),
                                    tensor, tag);
   } else {
-    work = communicator.barrier({CallSite::kBarrier, step, static_cast<std::int64_t>(index)});
+    work = communicator.barrier({CallSite::kBarrier, step, tag.bucket});
   }
   work->wait();
 }

@@ -57,16 +57,16 @@ Snapshot SnapshotTaker::take(const std::vector<at::Tensor>& tensors) {
   }
   Snapshot snapshot;
   snapshot.slots = slots_;
-  snapshot.bytes.resize(static_cast<std::size_t>(total_bytes_));
+  snapshot.bytes.reserve(static_cast<std::size_t>(total_bytes_));
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const TensorSlot& slot = (*slots_)[i];
     if (slot.num_bytes == 0) {
       continue;
     }
-    const bool contiguous = tensors[i].is_contiguous();
-    const at::Tensor source = contiguous ? tensors[i] : tensors[i].contiguous();
-    std::memcpy(snapshot.bytes.data() + slot.offset_bytes, source.data_ptr(),
-                static_cast<std::size_t>(slot.num_bytes));
+    // Slots lie one after the other, so that appending writes each byte once.
+    const at::Tensor source = tensors[i].is_contiguous() ? tensors[i] : tensors[i].contiguous();
+    const auto* const first = static_cast<const std::uint8_t*>(source.data_ptr());
+    snapshot.bytes.insert(snapshot.bytes.end(), first, first + slot.num_bytes);
   }
   return snapshot;
 }
