@@ -127,12 +127,11 @@ int main(int argc, char** argv) {
         train_plainly(kRanks, kBatch, true, torch::kFloat);
         train_plainly(1, kBatch, true, torch::kFloat);
         train_plainly(kRanks - 1, kBatch, false, torch::kFloat);
-        // The serial reference and its reordered variants; half of these run split in four.
-        constexpr int kSplit = DerivedBound::kVariants / 2;
+        // The serial reference and its reordered variants, of which one runs split in four.
         train_plainly(1, kBatch * kRanks, true, torch::kDouble);
-        train_plainly(1 + DerivedBound::kVariants - kSplit, kBatch * kRanks, true, torch::kFloat);
-        train_plainly(kSplit, kBatch, true, torch::kFloat);
-        train_plainly(kSplit * (kRanks - 1), kBatch, false, torch::kFloat);
+        train_plainly(DerivedBound::kVariants - 1, kBatch * kRanks, true, torch::kFloat);
+        train_plainly(1, kBatch, true, torch::kFloat);
+        train_plainly(kRanks - 1, kBatch, false, torch::kFloat);
       },
       rounds);
   return 0;

@@ -2,7 +2,7 @@
 // Layout of a bucket and the scaling of what goes into it.
 #include "core/bucket.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstring>
 

@@ -2,7 +2,8 @@
 // What surrounds the reducer: which tensors it gets, initial broadcast, buffers, no_sync.
 #include "core/ddp_engine.h"
 
-#include <torch/torch.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <set>

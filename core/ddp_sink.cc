@@ -2,8 +2,9 @@
 // The sink's autograd node.
 #include "core/ddp_sink.h"
 
+#include <torch/autograd.h>
 #include <torch/csrc/autograd/functions/utils.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <memory>
 #include <utility>

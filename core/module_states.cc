@@ -2,7 +2,7 @@
 // Coalesced broadcasts.
 #include "core/module_states.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstring>
 #include <deque>

@@ -2,7 +2,7 @@
 // The reducer between arming and the end of backward: hooks, marking, launching, finalizing.
 #include "core/reducer.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 

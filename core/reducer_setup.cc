@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The reducer outside backward: construction, hooks, bucket layouts, the sink, errors.
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/types.h>
 
 #include <algorithm>
 

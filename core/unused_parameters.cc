@@ -2,7 +2,8 @@
 // Graph traversal and the used map.
 #include "core/unused_parameters.h"
 
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <unordered_set>

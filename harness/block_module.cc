@@ -2,7 +2,8 @@
 // Forward of single blocks, and their initial values.
 #include "harness/block_module.h"
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 #include <cmath>
 

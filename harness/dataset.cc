@@ -2,10 +2,11 @@
 // Draws data sets, and the losses they are used with.
 #include "harness/dataset.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "core/check.h"
 #include "core/rng.h"
@@ -88,15 +89,20 @@ Sizes batched(std::int64_t samples, const Sizes& sizes) {
 }
 
 at::Tensor rows(const at::Tensor& table, const std::vector<std::int64_t>& samples) {
-  const auto count = static_cast<std::int64_t>(samples.size());
-  at::Tensor index = torch::empty({count}, torch::TensorOptions(torch::kLong));
-  std::int64_t* const data = index.data_ptr<std::int64_t>();
-  for (std::int64_t i = 0; i < count; ++i) {
-    data[i] = samples[static_cast<std::size_t>(i)];
-    LOCKSTEP_USAGE(data[i] >= 0 && data[i] < table.size(0), "there is no sample {}; there are {}",
-                   data[i], table.size(0));
+  Sizes sizes = table.sizes().vec();
+  const std::int64_t num_samples = sizes[0];
+  sizes[0] = static_cast<std::int64_t>(samples.size());
+  at::Tensor result = at::empty(sizes, table.options());
+  const std::size_t row_bytes = table.nbytes() / static_cast<std::size_t>(num_samples);
+  const auto* const from = static_cast<const std::uint8_t*>(table.data_ptr());
+  auto* to = static_cast<std::uint8_t*>(result.data_ptr());
+  for (const std::int64_t sample : samples) {
+    LOCKSTEP_USAGE(sample >= 0 && sample < num_samples, "there is no sample {}; there are {}",
+                   sample, num_samples);
+    std::memcpy(to, from + static_cast<std::size_t>(sample) * row_bytes, row_bytes);
+    to += row_bytes;
   }
-  return table.index_select(0, index);
+  return result;
 }
 
 }  // namespace

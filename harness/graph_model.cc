@@ -2,7 +2,8 @@
 // Builds the module of a plan and runs it along routes.
 #include "harness/graph_model.h"
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 #include <map>
 #include <utility>

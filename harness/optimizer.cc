@@ -2,7 +2,8 @@
 // torch::optim's optimizers, and their state by role.
 #include "harness/optimizer.h"
 
-#include <torch/torch.h>
+#include <torch/optim.h>
+#include <torch/types.h>
 
 #include <cmath>
 #include <type_traits>

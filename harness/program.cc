@@ -8,6 +8,7 @@
 
 #include "core/check.h"
 #include "core/distributed_sampler.h"
+#include "harness/dataset.h"
 
 namespace lockstep::harness {
 namespace {
@@ -160,8 +161,8 @@ double loss_scale(const Case& value) {
   return scale;
 }
 
-Program compile_ranks(const Case& value, Role role) {
-  Program program{value, role, {}};
+Program compile_ranks(const Case& value, Role role, std::shared_ptr<const Dataset> data) {
+  Program program{value, role, {}, data != nullptr ? std::move(data) : draw_data(value)};
   for (std::int64_t rank = 0; rank < value.world.ranks; ++rank) {
     RankProgram of_rank;
     of_rank.rank = rank;
@@ -193,13 +194,21 @@ bool same_action(const AtSpec& a, const AtSpec& b) {
          a.evaluate_through == b.evaluate_through;
 }
 
-Program compile_subject(const Case& value) { return compile_ranks(value, Role::kSubject); }
+std::shared_ptr<const Dataset> draw_data(const Case& value) {
+  return std::make_shared<const Dataset>(value);
+}
 
-Program compile_replay(const Case& value) { return compile_ranks(value, Role::kReplay); }
+Program compile_subject(const Case& value, std::shared_ptr<const Dataset> data) {
+  return compile_ranks(value, Role::kSubject, std::move(data));
+}
 
-Program compile_serial(const Case& value) {
-  const Program ranks = compile_ranks(value, Role::kReplay);
-  Program program{value, Role::kSerial, {}};
+Program compile_replay(const Case& value, std::shared_ptr<const Dataset> data) {
+  return compile_ranks(value, Role::kReplay, std::move(data));
+}
+
+Program compile_serial(const Case& value, std::shared_ptr<const Dataset> data) {
+  const Program ranks = compile_ranks(value, Role::kReplay, std::move(data));
+  Program program{value, Role::kSerial, {}, ranks.data};
   RankProgram serial;
   // DDP's average of W local losses is the global loss where that is a mean. A sum over the global
   // batch is W times larger, which `scale_loss_by_world_size` makes up for on the ranks.

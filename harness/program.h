@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "harness/case.h"
@@ -41,22 +42,29 @@ struct RankProgram {
 
 enum class Role { kSubject, kReplay, kSerial };
 
+class Dataset;
+
 struct Program {
   Case value;
   Role role = Role::kSubject;
   std::vector<RankProgram> ranks;  ///< one for kSerial
+  std::shared_ptr<const Dataset> data;
 };
 
 /// Two entries of [[at]] that differ in ranks and steps at most.
 bool same_action(const AtSpec& a, const AtSpec& b);
 
+/// The samples of a case, for all programs that are compiled from it. Does not change: any thread.
+std::shared_ptr<const Dataset> draw_data(const Case& value);
+
 /// What the W ranks of the subject do, mistakes and disturbances included.
-Program compile_subject(const Case& value);
+/// `data`, here and below: draw_data(value), where it is at hand already.
+Program compile_subject(const Case& value, std::shared_ptr<const Dataset> data = nullptr);
 /// What they were meant to do: the same without faults, without events that are unknown to
 /// references, and with state changes only where all ranks make them.
-Program compile_replay(const Case& value);
+Program compile_replay(const Case& value, std::shared_ptr<const Dataset> data = nullptr);
 /// One process on the concatenated global batch: one micro-batch per step, one part per distinct
 /// route, no synchronisation.
-Program compile_serial(const Case& value);
+Program compile_serial(const Case& value, std::shared_ptr<const Dataset> data = nullptr);
 
 }  // namespace lockstep::harness

@@ -2,7 +2,7 @@
 // One rank of a subject: model, wrapper, optimizer, training loop, record.
 #include "harness/rank_body.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <atomic>
@@ -145,11 +145,10 @@ void RankBody::Impl::train_all() {
     }
   } publication(*this, owned.get());
 
-  const Dataset data(value);
   Replica replica{&of_rank, model};
-  const TrainerParts parts{program,        data,       {replica},
-                           *owned,         *optimizer, services.communicator,
-                           services.sleep, &observer,  position};
+  const TrainerParts parts{program,        *program.data, {replica},
+                           *owned,         *optimizer,    services.communicator,
+                           services.sleep, &observer,     position};
   records.front().ending = train(parts, records);
 }
 

@@ -3,7 +3,8 @@
 #include "harness/script.h"
 
 #include <signal.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 #include <unistd.h>
 
 #include <algorithm>

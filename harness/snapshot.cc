@@ -2,7 +2,7 @@
 // Snapshots: one flat copy per list of tensors.
 #include "harness/snapshot.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstring>
 

@@ -3,7 +3,7 @@
 #include "harness/trainer.h"
 
 #include <ATen/CPUGeneratorImpl.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <cfenv>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs a program's ranks in the deterministic simulator.
 #include <fmt/format.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <memory>
 #include <vector>

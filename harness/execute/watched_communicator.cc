@@ -2,7 +2,7 @@
 // Counting launches and waits on their way to the real communicator.
 #include "harness/execute/watched_communicator.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <string>
 #include <utility>

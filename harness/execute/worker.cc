@@ -2,9 +2,9 @@
 // A worker process: one thread runs a rank, the other one answers the parent.
 #include "harness/execute/worker.h"
 
+#include <ATen/Parallel.h>
 #include <poll.h>
 #include <sched.h>
-#include <torch/torch.h>
 #include <unistd.h>
 
 #include <atomic>

@@ -3,7 +3,7 @@
 #include "harness/judge/cause_hypotheses.h"
 
 #include <fmt/format.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <cmath>

@@ -115,7 +115,8 @@ class Judge {
   }
 
   void run_references() {
-    evidence_.replay_program = compile_replay(value_);
+    const auto data = draw_data(value_);
+    evidence_.replay_program = compile_replay(value_, data);
     if (promises(expect_, "replay")) {
       evidence_.replay = run_replay(evidence_.replay_program, subject_);
     }
@@ -124,7 +125,7 @@ class Judge {
         uses_dropout(value_.model)) {
       return;
     }
-    const Program serial = compile_serial(value_);
+    const Program serial = compile_serial(value_, data);
     // One rank with one batch is the serial reference: division by 1 changes nothing.
     const bool same_batch = value_.world.ranks == 1 && value_.train.micro_batches == 1;
     if (value_.data.exact || same_batch) {
@@ -244,6 +245,11 @@ class Judge {
           evidence_.replay
               ? *evidence_.replay
               : evidence_.replay.emplace(run_replay(evidence_.replay_program, subject_));
+      if (evidence_.bound) {
+        // In the model's own dtype, as the subject's numbers are.
+        evidence_.serial = run_serial(compile_serial(value_, evidence_.replay_program.data),
+                                      {value_.model.dtype, 0, 1});
+      }
       outcome_.divergence->causes =
           causes_of(*outcome_.divergence, evidence_.replay_program, subject_, replayed, serial());
       // A reduction that was never finished is the likeliest reason; say so with its parameters.
@@ -262,7 +268,7 @@ class Judge {
     if (evidence_.serial) {
       return &*evidence_.serial;
     }
-    return evidence_.bound ? &evidence_.bound->plain() : nullptr;
+    return evidence_.bound ? &evidence_.bound->exact() : nullptr;
   }
 
   void add_reference(std::size_t at, StepSummary& summary) const {

@@ -16,7 +16,7 @@ namespace lockstep::harness {
 /// Bounds per step and tensor, derived from the case itself.
 ///
 /// The same training is run serially in float64 (x64) and kVariants times in the model's dtype:
-/// with the global batch in other orders, accumulated over other splits, with every parameter moved
+/// with the global batch in other orders, once accumulated over splits, with every parameter moved
 /// up or down by an epsilon of itself before each step, and with every gradient element that is not
 /// 0 moved by u max|gradient|, u being half an epsilon. What these
 /// runs differ from x64 by is rounding and what the optimizer makes of it, and so is what a correct
@@ -50,13 +50,12 @@ class DerivedBound {
   std::optional<Worst> hold_against(const Snapshot& actual, std::int64_t step,
                                     const std::string& phase, bool undefined_is_zero) const;
 
-  /// The reference in the model's own dtype and order, for losses.
-  const Run& plain() const { return plain_; }
+  /// x64, for losses.
+  const Run& exact() const { return exact_; }
 
  private:
   Run exact_;                  // float64
-  Run plain_;                  // model dtype, the order of the program
-  std::vector<Run> variants_;  // kVariants, plain_ not among them
+  std::vector<Run> variants_;  // kVariants
 };
 
 }  // namespace lockstep::harness

@@ -2,7 +2,7 @@
 // Runs the training loop in one process, as the replay reference and as the serial one.
 #include "harness/reference/reference.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <cmath>
@@ -65,15 +65,9 @@ class NoSync final : public GradientSync {
       for_each<T>(parameter.grad(), [&](T& g) { largest = std::max(largest, std::abs(g)); });
     }
     const T move = largest * std::numeric_limits<T>::epsilon() / 2;
-    std::uint64_t bits = 0;
-    std::int64_t count = 0;
     for (const at::Tensor& parameter : parameters_) {
-      for_each<T>(parameter.grad(), [&](T& g) {
-        bits = count++ % 64 == 0 ? rng.next() : bits >> 1;
-        if (g != 0) {
-          g += (bits & 1) != 0 ? move : -move;
-        }
-      });
+      for_each_signed<T>(parameter.grad(), rng,
+                         [&](T& g, T sign) { g += g != 0 ? sign * move : 0; });
     }
   }
 
@@ -81,14 +75,9 @@ class NoSync final : public GradientSync {
   // makes of its own rounding.
   template <typename T>
   void move_parameters(CounterRng& rng) {
-    std::uint64_t bits = 0;
-    std::int64_t count = 0;
     for (const at::Tensor& parameter : parameters_) {
-      for_each<T>(parameter.detach(), [&](T& w) {
-        bits = count++ % 64 == 0 ? rng.next() : bits >> 1;
-        w += (bits & 1) != 0 ? w * std::numeric_limits<T>::epsilon()
-                             : -w * std::numeric_limits<T>::epsilon();
-      });
+      for_each_signed<T>(parameter.detach(), rng,
+                         [](T& w, T sign) { w += sign * w * std::numeric_limits<T>::epsilon(); });
     }
   }
 
@@ -102,6 +91,18 @@ class NoSync final : public GradientSync {
         body(elements[i]);
       }
     }
+  }
+
+  // `body(element, sign)` with a random sign, 1 or -1, for each.
+  template <typename T, typename Body>
+  static void for_each_signed(const at::Tensor& tensor, CounterRng& rng, const Body& body) {
+    std::uint64_t bits = 0;
+    std::int64_t count = 0;
+    for_each<T>(tensor, [&](T& element) {
+      bits = count++ % 64 == 0 ? rng.next() : bits >> 1;
+      // Without a branch: half of its predictions would be wrong.
+      body(element, static_cast<T>(1 - 2 * static_cast<int>(bits & 1)));
+    });
   }
 
   std::shared_ptr<GraphModel> model_;
@@ -183,10 +184,9 @@ Run run_replay(const Program& program, const Run& subject, ReplayDetails* detail
   }
   ReplaySync sync(value, models, subject.ranks.front(), details);
   Optimizer optimizer(value.train.optimizer, all_parameters(*models.front()).tensors);
-  const Dataset data(value);
   Position position;
-  const TrainerParts parts{program, data, replicas, sync,    optimizer,
-                           nullptr, {},   nullptr,  position};
+  const TrainerParts parts{program, *program.data, replicas, sync, optimizer, nullptr,
+                           {},      nullptr,       position};
   train(parts, records);
   return to_run(program, std::move(records));
 }
@@ -201,7 +201,7 @@ Run run_serial(const Program& program, const SerialVariant& variant) {
   }
   NoSync sync(model, variant.shuffle);
   Optimizer optimizer(value.train.optimizer, all_parameters(*model).tensors);
-  const Dataset data = Dataset(value).to(variant.dtype);
+  const Dataset data = program.data->to(variant.dtype);
   Position position;
   std::vector<RankRun> records(1);
   const TrainerParts parts{

@@ -2,7 +2,7 @@
 // DDP's arithmetic, worked out in one process from the rules.
 #include "harness/reference/replay_sync.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 

@@ -2,7 +2,7 @@
 // Synchronisation after backward: per parameter, flat, or none at all.
 #include "harness/sync/plain_sync.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <numeric>

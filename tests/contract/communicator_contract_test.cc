@@ -2,7 +2,7 @@
 // What every Communicator promises. Assertions look at records on the main thread.
 #include "tests/contract/communicator_contract.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <atomic>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bits that Gloo's all_reduce leaves are those of the ring rule that the simulator follows.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cmath>
 #include <cstring>

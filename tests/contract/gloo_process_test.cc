@@ -7,7 +7,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 #include <unistd.h>
 
 #include <array>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The simulator's communicator under the common contract, with each schedule policy.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <exception>
 #include <functional>

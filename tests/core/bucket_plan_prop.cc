@@ -2,7 +2,7 @@
 // What holds of every bucket plan.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <numeric>
 

@@ -2,7 +2,7 @@
 // What holds for every model, bucket plan, used set and accumulation window.
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 

@@ -2,7 +2,8 @@
 // A module whose gradients, and the order in which they become ready, a test can dictate.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <string>

@@ -2,7 +2,12 @@
 // The reducer outside backward: hooks, rebuilt buckets, gradients that are views.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim.h>
+#include <torch/types.h>
 
 #include "core/error.h"
 #include "core/reducer.h"

@@ -4,7 +4,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 #include "core/error.h"
 #include "tests/core/parameter_bank.h"

@@ -2,7 +2,8 @@
 // static_graph: what is counted, when it is reduced, and what a change of the graph does.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
 
 #include "core/error.h"
 #include "tests/core/parameter_bank.h"

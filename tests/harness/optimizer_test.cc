@@ -3,7 +3,7 @@
 #include "harness/optimizer.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cmath>
 #include <functional>

@@ -8,7 +8,7 @@
 // real thing. All ranks first do one collective; then rank RANK (-1: every one) does its deed and
 // the others wait for it in a second one.
 #include <signal.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 #include <unistd.h>
 
 #include <cstdio>

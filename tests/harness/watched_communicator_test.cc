@@ -3,7 +3,7 @@
 #include "harness/execute/watched_communicator.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <memory>
 #include <thread>

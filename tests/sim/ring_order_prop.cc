@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 // gtest first: RapidCheck's header leans on it.
 #include <rapidcheck/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cmath>
 #include <cstdint>

@@ -2,7 +2,7 @@
 // Short forms that the simulator's tests share.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <exception>

@@ -2,8 +2,9 @@
 // Deadlocks: found at once, explained, and unwound.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/autograd.h>
 #include <torch/csrc/autograd/engine.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <functional>

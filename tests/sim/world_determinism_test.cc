@@ -2,7 +2,7 @@
 // Same options and body: same schedule, same bits, same trace hash; and the hash sees differences.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <set>

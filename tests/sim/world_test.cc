@@ -2,9 +2,10 @@
 // How ranks take turns, sleep, draw random numbers and end.
 #include "sim/world.h"
 
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <cfenv>
 #include <cstdint>

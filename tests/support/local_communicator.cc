@@ -2,7 +2,7 @@
 // Rendezvous of ranks in memory.
 #include "tests/support/local_communicator.h"
 
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <algorithm>
 #include <utility>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // main() of every test binary: one LibTorch thread, so that runs can be repeated bit for bit.
+#include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/torch.h>
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleMock(&argc, argv);
