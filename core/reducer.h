@@ -73,7 +73,6 @@ class Reducer {
   const std::vector<std::string>& names() const { return names_; }
   std::shared_ptr<const BucketLayout> layout() const { return progress_.layout(); }
   ReducerState state() const { return progress_.state(); }
-  bool has_rebuilt() const { return has_rebuilt_; }
   /// On how many ranks each parameter was used in the last reduction of the used map (I4).
   const std::vector<std::int32_t>& ranks_using() const { return used_.reduced(); }
   /// The flat buffers, in bucket order.

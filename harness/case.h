@@ -2,6 +2,7 @@
 // One concrete case: everything a scenario file can say, every axis fixed, one seed.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -93,6 +94,11 @@ struct DdpSpec {
   bool init_sync = true;
 };
 
+/// Lists of ranks and steps: an empty one stands for all.
+inline bool covers(const std::vector<std::int64_t>& list, std::int64_t value) {
+  return list.empty() || std::find(list.begin(), list.end(), value) != list.end();
+}
+
 /// [[at]]: something that happens at given ranks and steps. Exactly one action is set.
 struct AtSpec {
   std::vector<std::int64_t> ranks;          ///< empty: all; in a file `rank = 1` or `ranks = [..]`
@@ -117,6 +123,8 @@ struct AtSpec {
   std::int64_t collective_numel = 1;
   std::int64_t evaluate = 0;                 ///< forwards in evaluation mode, without gradients
   std::string evaluate_through = "wrapper";  ///< "wrapper" | "module"
+
+  bool is_routing() const { return !skip.empty() || !exit_after.empty(); }
 };
 
 /// [[fault]]: a mistake planted into the script or the synchronisation of the subject. The

@@ -13,16 +13,11 @@
 namespace lockstep::harness {
 namespace {
 
-bool contains_or_empty(const std::vector<std::int64_t>& list, std::int64_t value) {
-  return list.empty() || std::find(list.begin(), list.end(), value) != list.end();
-}
-
 // All ranks do the same at this step, be it written as one entry or as one per rank.
 bool all_ranks_do(const Case& value, const AtSpec& at, std::int64_t step) {
   for (std::int64_t rank = 0; rank < value.world.ranks; ++rank) {
     const bool does = std::any_of(value.at.begin(), value.at.end(), [&](const AtSpec& other) {
-      return same_action(at, other) && contains_or_empty(other.ranks, rank) &&
-             contains_or_empty(other.steps, step);
+      return same_action(at, other) && covers(other.ranks, rank) && covers(other.steps, step);
     });
     if (!does) {
       return false;
@@ -30,8 +25,6 @@ bool all_ranks_do(const Case& value, const AtSpec& at, std::int64_t step) {
   }
   return true;
 }
-
-bool is_routing(const AtSpec& at) { return !at.skip.empty() || !at.exit_after.empty(); }
 
 // References follow what all ranks agreed to do; an exception, a pause or an extra collective has
 // no meaning for one process.
@@ -42,16 +35,15 @@ bool is_known_to_references(const Case& value, const AtSpec& at, std::int64_t st
 
 bool has_fault(const Case& value, const std::string& kind, std::int64_t rank, std::int64_t step) {
   return std::any_of(value.faults.begin(), value.faults.end(), [&](const FaultSpec& fault) {
-    return fault.kind == kind && contains_or_empty(fault.ranks, rank) &&
-           contains_or_empty(fault.steps, step);
+    return fault.kind == kind && covers(fault.ranks, rank) && covers(fault.steps, step);
   });
 }
 
 Route route_at(const Case& value, std::int64_t rank, std::int64_t step, std::int64_t micro) {
   Route route;
   for (const AtSpec& at : value.at) {
-    if (!is_routing(at) || !contains_or_empty(at.ranks, rank) ||
-        !contains_or_empty(at.steps, step) || (at.micro_batch && *at.micro_batch != micro)) {
+    if (!at.is_routing() || !covers(at.ranks, rank) || !covers(at.steps, step) ||
+        (at.micro_batch && *at.micro_batch != micro)) {
       continue;
     }
     route.skip.insert(route.skip.end(), at.skip.begin(), at.skip.end());
@@ -135,15 +127,14 @@ StepPlan plan_step(const Case& value, Role role, std::int64_t rank, std::int64_t
   }
   for (std::size_t i = 0; i < value.at.size(); ++i) {
     const AtSpec& at = value.at[i];
-    if (!is_routing(at) && contains_or_empty(at.ranks, rank) && contains_or_empty(at.steps, step) &&
+    if (!at.is_routing() && covers(at.ranks, rank) && covers(at.steps, step) &&
         (role == Role::kSubject || is_known_to_references(value, at, step))) {
       plan.events.push_back(i);
     }
   }
   if (role == Role::kSubject) {
     for (std::size_t i = 0; i < value.faults.size(); ++i) {
-      if (contains_or_empty(value.faults[i].ranks, rank) &&
-          contains_or_empty(value.faults[i].steps, step)) {
+      if (covers(value.faults[i].ranks, rank) && covers(value.faults[i].steps, step)) {
         plan.faults.push_back(i);
       }
     }

@@ -47,24 +47,16 @@ class CountingObserver final : public Observer {
   std::atomic<std::int64_t> rebuilds_{0};
 };
 
-bool hits(const FaultSpec& fault, std::int64_t rank) {
-  return fault.ranks.empty() ||
-         std::find(fault.ranks.begin(), fault.ranks.end(), rank) != fault.ranks.end();
-}
-
 bool has_fault(const Case& value, const std::string& kind, std::int64_t rank) {
-  for (const FaultSpec& fault : value.faults) {
-    if (fault.kind == kind && hits(fault, rank)) {
-      return true;
-    }
-  }
-  return false;
+  return std::any_of(value.faults.begin(), value.faults.end(), [&](const FaultSpec& fault) {
+    return fault.kind == kind && covers(fault.ranks, rank);
+  });
 }
 
 std::vector<std::string> forgotten_parameters(const Case& value, std::int64_t rank) {
   std::vector<std::string> names;
   for (const FaultSpec& fault : value.faults) {
-    if (fault.kind == "forgotten_parameter" && hits(fault, rank)) {
+    if (fault.kind == "forgotten_parameter" && covers(fault.ranks, rank)) {
       names.push_back(fault.parameter);
     }
   }
@@ -120,7 +112,7 @@ void RankBody::Impl::train_all() {
   const auto owned = make_gradient_sync(
       {&value, model, services.communicator, &observer, forgotten_parameters(value, of_rank.rank)});
   for (const FaultSpec& fault : value.faults) {
-    if (fault.kind == "replaced_parameter" && hits(fault, of_rank.rank)) {
+    if (fault.kind == "replaced_parameter" && covers(fault.ranks, of_rank.rank)) {
       model->replace_parameter(fault.parameter);
     }
   }

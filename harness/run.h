@@ -83,9 +83,18 @@ struct RankRun {
   std::optional<WaitingIn> waiting;     ///< kWaiting
   std::vector<NeverReady> never_ready;  ///< filled when the run stood still, or on K1
   std::int64_t bucket_all_reduces = 0;
-  std::int64_t collectives = 0;
   std::int64_t rebuilds = 0;
 };
+
+/// The record of `step`; null if the rank did not complete it.
+inline const StepRecord* find_step(const RankRun& rank, std::int64_t step) {
+  for (const StepRecord& record : rank.steps) {
+    if (record.step == step) {
+      return &record;
+    }
+  }
+  return nullptr;
+}
 
 /// Two ranks that met in one collective with different ideas of it.
 struct MismatchInfo {
@@ -97,11 +106,9 @@ struct MismatchInfo {
 /// One run of a program: all ranks of a subject, or a reference (one entry in `ranks`).
 struct Run {
   std::vector<RankRun> ranks;
-  std::vector<std::string> parameter_names;
   std::optional<MismatchInfo> mismatch;
   std::uint64_t trace_hash = 0;  ///< simulator only
-  std::int64_t num_events = 0;
-  std::string trace_text;  ///< only if asked for
+  std::string trace_text;        ///< only if asked for
 };
 
 /// Bytes of a RankRun, for sending it from a worker process. Same build on both ends.

@@ -50,11 +50,9 @@ void archive_fields(Archive& archive, Self& self, const NeverReady* /*record*/) 
 template <class Archive, class Self>
 void archive_fields(Archive& archive, Self& self, const RankRun* /*record*/) {
   auto& [rank, initial_parameters, initial_buffers, steps, ending, error_kind, error_message,
-         signal, at_step, at_phase, waiting, never_ready, bucket_all_reduces, collectives,
-         rebuilds] = self;
+         signal, at_step, at_phase, waiting, never_ready, bucket_all_reduces, rebuilds] = self;
   archive(rank, initial_parameters, initial_buffers, steps, ending, error_kind, error_message,
-          signal, at_step, at_phase, waiting, never_ready, bucket_all_reduces, collectives,
-          rebuilds);
+          signal, at_step, at_phase, waiting, never_ready, bucket_all_reduces, rebuilds);
 }
 
 namespace {

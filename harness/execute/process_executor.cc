@@ -9,23 +9,12 @@
 
 #include "core/check.h"
 #include "harness/execute/process_case.h"
+#include "harness/execute/waiting_in.h"
 #include "harness/model.h"
 #include "harness/scenario.h"
 
 namespace lockstep::harness {
 namespace {
-
-WaitingIn waiting_in(const sim::CollectiveInfo& info) {
-  WaitingIn waiting;
-  waiting.collective = to_string(info.kind);
-  waiting.site = to_string(info.tag.site);
-  waiting.seq = info.seq;
-  waiting.step = info.tag.step;
-  waiting.bucket = info.tag.bucket;
-  waiting.numel = info.numel;
-  waiting.dtype = info.dtype;
-  return waiting;
-}
 
 /// Number of collectives that a rank issued and that its peers can still count on.
 std::int64_t posted_by(const RankFate& fate) {
@@ -183,7 +172,6 @@ Run ProcessExecutor::execute(const Program& program) {
     run.ranks.push_back(record_of(fates, rank));
     name_the_dead(fates, run.ranks.back());
   }
-  run.parameter_names = parameter_names(program.value.model);
   run.mismatch = mismatch_of(fates, run);
   return run;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/check.h"
+#include "harness/execute/waiting_in.h"
 #include "harness/executor.h"
 #include "harness/graph_model.h"
 #include "harness/rank_body.h"
@@ -14,20 +15,6 @@
 
 namespace lockstep::harness {
 namespace {
-
-WaitingIn waiting_in(const sim::RankResult& result) {
-  const sim::CollectiveInfo& info = *result.waiting_in;
-  WaitingIn waiting;
-  waiting.collective = to_string(info.kind);
-  waiting.site = to_string(info.tag.site);
-  waiting.seq = info.seq;
-  waiting.step = info.tag.step;
-  waiting.bucket = info.tag.bucket;
-  waiting.numel = info.numel;
-  waiting.dtype = info.dtype;
-  waiting.waiting_for = result.waiting_for;
-  return waiting;
-}
 
 std::string trace_text(const sim::Trace& trace) {
   std::string text;
@@ -63,7 +50,7 @@ class SimExecutor final : public Executor {
             }
           }
         });
-    return collect(program, result, bodies, stuck);
+    return collect(result, bodies, stuck);
   }
 
  private:
@@ -78,8 +65,7 @@ class SimExecutor final : public Executor {
     return options;
   }
 
-  Run collect(const Program& program, const sim::WorldResult& result,
-              std::vector<std::unique_ptr<RankBody>>& bodies,
+  Run collect(const sim::WorldResult& result, std::vector<std::unique_ptr<RankBody>>& bodies,
               const std::vector<RankRun>& stuck) const {
     Run run;
     for (std::size_t rank = 0; rank < bodies.size(); ++rank) {
@@ -88,21 +74,20 @@ class SimExecutor final : public Executor {
         record.ending = Ending::kWaiting;
         record.error_kind.clear();
         record.error_message.clear();
-        record.waiting = waiting_in(result.ranks[rank]);
+        record.waiting = waiting_in(*result.ranks[rank].waiting_in);
+        record.waiting->waiting_for = result.ranks[rank].waiting_for;
         record.at_step = stuck[rank].at_step;
         record.at_phase = stuck[rank].at_phase;
         record.never_ready = stuck[rank].never_ready;
       }
       run.ranks.push_back(std::move(record));
     }
-    run.parameter_names = parameter_names(program.value.model);
     if (result.mismatch) {
       const sim::Mismatch& mismatch = *result.mismatch;
       run.mismatch = MismatchInfo{mismatch.first.seq, mismatch.first_rank, mismatch.second_rank,
                                   sim::to_string(mismatch.first), sim::to_string(mismatch.second)};
     }
     run.trace_hash = result.trace.hash;
-    run.num_events = result.trace.num_events;
     if (options_.keep_trace) {
       run.trace_text = trace_text(result.trace);
     }

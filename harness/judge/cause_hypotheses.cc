@@ -33,15 +33,6 @@ at::Tensor read(const Snapshot& snapshot, const std::string& name) {
   return {};
 }
 
-const StepRecord* record_of(const RankRun& rank, std::int64_t step) {
-  for (const StepRecord& record : rank.steps) {
-    if (record.step == step) {
-      return &record;
-    }
-  }
-  return nullptr;
-}
-
 class Hypotheses {
  public:
   Hypotheses(at::Tensor expected, at::Tensor actual)
@@ -216,7 +207,7 @@ void test_corruption(Hypotheses& hypotheses, const Divergence& divergence) {
 }
 
 std::vector<double> losses_of(const Run& run, std::size_t rank, std::int64_t step) {
-  const StepRecord* record = record_of(run.ranks[rank], step);
+  const StepRecord* record = find_step(run.ranks[rank], step);
   return record != nullptr ? record->losses : std::vector<double>();
 }
 
@@ -264,7 +255,7 @@ std::vector<CauseHypothesis> forward_causes(const Divergence& divergence, const 
 
 void parameter_causes(Hypotheses& hypotheses, const Divergence& divergence, const Run& replayed) {
   const RankRun& reference = replayed.ranks.front();
-  const StepRecord* before = record_of(reference, divergence.step - 1);
+  const StepRecord* before = find_step(reference, divergence.step - 1);
   hypotheses.test("not_updated", "the optimizer did not change the parameter in this step",
                   read(before != nullptr ? before->parameters : reference.initial_parameters,
                        divergence.tensor));
@@ -276,7 +267,7 @@ void buffer_causes(Hypotheses& hypotheses, const Divergence& divergence, const P
   unsynced.value.ddp.broadcast_buffers = false;
   const auto rank = static_cast<std::size_t>(divergence.ranks.front());
   const Run run = run_replay(unsynced, subject);
-  const StepRecord* record = record_of(run.ranks[rank], divergence.step);
+  const StepRecord* record = find_step(run.ranks[rank], divergence.step);
   if (record != nullptr) {
     hypotheses.test("local_buffers",
                     fmt::format("rank {} went on with its own buffers instead of rank 0's", rank),
@@ -302,7 +293,7 @@ const Snapshot* snapshot_of(const RankRun& rank, const Divergence& divergence) {
   if (divergence.phase == "init") {
     return &rank.initial_parameters;
   }
-  const StepRecord* record = record_of(rank, divergence.step);
+  const StepRecord* record = find_step(rank, divergence.step);
   if (record == nullptr) {
     return nullptr;
   }

@@ -27,15 +27,6 @@ const PhaseOf kParameter{"parameter",
 const PhaseOf kOptimizer{"optimizer",
                          [](const StepRecord& r) -> const Snapshot& { return r.optimizer; }};
 
-const StepRecord* find_step(const RankRun& rank, std::int64_t step) {
-  for (const StepRecord& record : rank.steps) {
-    if (record.step == step) {
-      return &record;
-    }
-  }
-  return nullptr;
-}
-
 class Comparer {
  public:
   Comparer(const Run& subject, const References& references)
@@ -71,6 +62,12 @@ class Comparer {
                                : subject_.ranks.front().initial_parameters;
     if (references_.ranks || references_.replay != nullptr) {
       compare_all_ranks("init", expected, initial);
+    }
+    // A broadcast at construction gives all ranks rank 0's buffers, too.
+    if (!found_ && references_.replay != nullptr) {
+      compare_all_ranks(
+          "init", references_.replay->ranks.front().initial_buffers,
+          [](const RankRun& rank) -> const Snapshot& { return rank.initial_buffers; });
     }
     return found_.has_value();
   }

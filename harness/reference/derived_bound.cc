@@ -13,15 +13,6 @@
 namespace lockstep::harness {
 namespace {
 
-const StepRecord* step_of(const Run& run, std::int64_t step) {
-  for (const StepRecord& record : run.ranks.front().steps) {
-    if (record.step == step) {
-      return &record;
-    }
-  }
-  return nullptr;
-}
-
 const Snapshot& part_of(const StepRecord& record, const std::string& phase) {
   return phase == "gradient" ? record.gradients : record.parameters;
 }
@@ -111,11 +102,11 @@ std::optional<DerivedBound::Worst> DerivedBound::hold_against(const Snapshot& ac
                                                               std::int64_t step,
                                                               const std::string& phase,
                                                               bool undefined_is_zero) const {
-  const StepRecord* exact = step_of(exact_, step);
+  const StepRecord* exact = find_step(exact_.ranks.front(), step);
   if (exact == nullptr) {
     return std::nullopt;
   }
-  const StepRecord* last = step_of(exact_, step - 1);
+  const StepRecord* last = find_step(exact_.ranks.front(), step - 1);
   const Snapshot* earlier = last != nullptr ? &part_of(*last, phase) : nullptr;
   if (earlier == nullptr && phase == "parameter") {
     earlier = &exact_.ranks.front().initial_parameters;
@@ -136,7 +127,7 @@ std::optional<DerivedBound::Worst> DerivedBound::hold_against(const Snapshot& ac
     }
     std::vector<Elements> variants;
     for (const Run& variant : variants_) {
-      variants.emplace_back(part_of(*step_of(variant, step), phase), slot);
+      variants.emplace_back(part_of(*find_step(variant.ranks.front(), step), phase), slot);
     }
     const double before = earlier != nullptr ? largest_of(Elements(*earlier, slot)) : 0.0;
     const double bound = bound_of(x64, variants, x, before);

@@ -126,10 +126,9 @@ void share_parameters(const GraphModel& from, GraphModel& to) {
   }
 }
 
-Run to_run(const Program& program, std::vector<RankRun> records) {
+Run to_run(std::vector<RankRun> records) {
   Run run;
   run.ranks = std::move(records);
-  run.parameter_names = parameter_names(program.value.model);
   return run;
 }
 
@@ -188,7 +187,7 @@ Run run_replay(const Program& program, const Run& subject, ReplayDetails* detail
   const TrainerParts parts{program, *program.data, replicas, sync, optimizer, nullptr,
                            {},      nullptr,       position};
   train(parts, records);
-  return to_run(program, std::move(records));
+  return to_run(std::move(records));
 }
 
 Run run_serial(const Program& program, const SerialVariant& variant) {
@@ -207,7 +206,7 @@ Run run_serial(const Program& program, const SerialVariant& variant) {
   const TrainerParts parts{
       used, data, {{&used.ranks.front(), model}}, sync, optimizer, nullptr, {}, nullptr, position};
   train(parts, records);
-  return to_run(program, std::move(records));
+  return to_run(std::move(records));
 }
 
 }  // namespace lockstep::harness

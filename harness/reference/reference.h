@@ -16,8 +16,7 @@ namespace lockstep::harness {
 /// What went into one synchronised backward of the replay, for testing hypotheses about a
 /// divergence. Tensors are copies; undefined where a rank had no gradient.
 struct ReplayDetails {
-  std::int64_t step = -1;         ///< in: the step to look at
-  std::int64_t micro_batch = -1;  ///< in: -1: the last that synchronises
+  std::int64_t step = -1;  ///< in: the step to look at
   /// [rank][trainable parameter]: what each rank put in, before division.
   std::vector<std::vector<at::Tensor>> contributions;
   /// [rank][micro-batch][trainable parameter]: the part of it that each micro-batch added.

@@ -53,8 +53,6 @@ std::vector<std::string> actions_of(const AtSpec& at) {
   return actions;
 }
 
-bool is_routing(const AtSpec& at) { return !at.skip.empty() || !at.exit_after.empty(); }
-
 void check_actions(const AtSpec& at, const std::string& path, std::vector<CaseFinding>& findings) {
   const std::vector<std::string> actions = actions_of(at);
   if (actions.empty()) {
@@ -72,7 +70,7 @@ void check_actions(const AtSpec& at, const std::string& path, std::vector<CaseFi
   }
   const AtSpec defaults;
   const std::string& action = actions.front();
-  const bool whole_step = is_routing(at) || at.skip_step || at.detach;
+  const bool whole_step = at.is_routing() || at.skip_step || at.detach;
   if (whole_step && at.when != defaults.when) {
     findings.push_back(
         {{path + ".when"},
@@ -121,10 +119,6 @@ void check_parameters(const Case& value, const std::vector<std::string>& given,
   }
 }
 
-bool holds(const std::vector<std::int64_t>& list, std::int64_t value) {
-  return list.empty() || std::find(list.begin(), list.end(), value) != list.end();
-}
-
 /// Every value that some [[at]] names, and one that none does.
 std::vector<std::int64_t> representatives(std::set<std::int64_t> named, std::int64_t limit) {
   std::int64_t other = 0;
@@ -142,7 +136,7 @@ std::vector<std::int64_t> representatives(std::set<std::int64_t> named, std::int
 void check_routes(const Case& value, std::vector<CaseFinding>& findings) {
   std::set<std::int64_t> ranks, steps, micro_batches;
   for (const AtSpec& at : value.at) {
-    if (!is_routing(at)) continue;
+    if (!at.is_routing()) continue;
     ranks.insert(at.ranks.begin(), at.ranks.end());
     steps.insert(at.steps.begin(), at.steps.end());
     if (at.micro_batch) micro_batches.insert(*at.micro_batch);
@@ -155,7 +149,7 @@ void check_routes(const Case& value, std::vector<CaseFinding>& findings) {
         Route route;
         for (std::size_t i = 0; i < value.at.size(); ++i) {
           const AtSpec& at = value.at[i];
-          if (!is_routing(at) || !holds(at.ranks, rank) || !holds(at.steps, step) ||
+          if (!at.is_routing() || !covers(at.ranks, rank) || !covers(at.steps, step) ||
               at.micro_batch.value_or(micro) != micro) {
             continue;
           }
@@ -176,23 +170,24 @@ void check_routes(const Case& value, std::vector<CaseFinding>& findings) {
 struct FaultRule {
   const char* kind;
   enum class Parameter { kNone, kOptional, kNeeded } parameter;
-  bool has_steps;
+  bool has_steps, has_ranks;
 };
 
 constexpr FaultRule kFaultRules[] = {
-    {"no_initial_broadcast", FaultRule::Parameter::kNone, false},
-    {"per_rank_init", FaultRule::Parameter::kNone, false},
-    {"same_batches", FaultRule::Parameter::kNone, false},
-    {"optimizer_on_copies", FaultRule::Parameter::kNone, false},
-    {"forgotten_parameter", FaultRule::Parameter::kNeeded, true},
-    {"replaced_parameter", FaultRule::Parameter::kNeeded, true},
-    {"corrupt_gradient", FaultRule::Parameter::kOptional, true},
-    {"stale_gradient", FaultRule::Parameter::kOptional, true},
+    {"no_initial_broadcast", FaultRule::Parameter::kNone, false, false},
+    {"buffers_not_synced", FaultRule::Parameter::kNone, false, false},
+    {"per_rank_init", FaultRule::Parameter::kNone, false, true},
+    {"same_batches", FaultRule::Parameter::kNone, false, true},
+    {"optimizer_on_copies", FaultRule::Parameter::kNone, false, true},
+    {"forgotten_parameter", FaultRule::Parameter::kNeeded, false, true},
+    {"replaced_parameter", FaultRule::Parameter::kNeeded, false, true},
+    {"corrupt_gradient", FaultRule::Parameter::kOptional, true, true},
+    {"stale_gradient", FaultRule::Parameter::kOptional, true, true},
 };
 
 void check_fault(const Case& value, const FaultSpec& fault, const std::string& path,
                  const KnownNames& names, std::vector<CaseFinding>& findings) {
-  FaultRule rule{"", FaultRule::Parameter::kNone, true};
+  FaultRule rule{"", FaultRule::Parameter::kNone, true, true};
   for (const FaultRule& known : kFaultRules) {
     if (fault.kind == known.kind) rule = known;
   }
@@ -214,6 +209,12 @@ void check_fault(const Case& value, const FaultSpec& fault, const std::string& p
     findings.push_back(
         {{path + ".step"},
          fmt::format("fault \"{}\" happens before the first step; leave 'step' out", fault.kind)});
+  }
+  if (!rule.has_ranks && !fault.ranks.empty()) {
+    findings.push_back(
+        {{path + ".rank"},
+         fmt::format("fault \"{}\" is an option that all ranks share; leave 'rank' out",
+                     fault.kind)});
   }
   if (fault.kind == "clip_before_sync" && value.ddp.sync == "ddp") {
     findings.push_back({{path + ".kind", "ddp.sync"},

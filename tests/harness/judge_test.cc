@@ -130,6 +130,23 @@ TEST_F(JudgeTest, ReplayOracleSeesOptimizerStateInitialStateAndLosses) {
   EXPECT_THAT(outcome.divergence->ranks, ElementsAre(1));
 }
 
+TEST_F(JudgeTest, ReplayOracleSeesAnInitialBufferOfOneRank) {
+  const Case value = case_of(R"(
+[model]
+kind = "graph"
+blocks = { a = "linear 8 4", norm = "batch_norm 4" }
+[expect]
+oracles = ["ranks", "replay"]
+)");
+  TrainingRun spoilt = run(value);
+  EXPECT_EQ(judge(value, spoilt).kind, OutcomeKind::kEqual);
+  nudge(spoilt.ranks[1].initial_buffers);
+  const Outcome outcome = judge(value, spoilt);
+  ASSERT_EQ(outcome.kind, OutcomeKind::kDiverged);
+  EXPECT_EQ(outcome.divergence->phase, "init");
+  EXPECT_THAT(outcome.divergence->ranks, ElementsAre(1));
+}
+
 TEST_F(JudgeTest, ReplayOracleSeesABufferOfOneRank) {
   const Case value = case_of(R"(
 [model]

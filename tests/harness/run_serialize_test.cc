@@ -51,7 +51,6 @@ RankRun full_record() {
   run.waiting = WaitingIn{"all_reduce", "bucket", 17, 7, 1, 42, "Float", {0, 2}};
   run.never_ready = {{"layer1.weight", 4, "because"}};
   run.bucket_all_reduces = 19;
-  run.collectives = 23;
   run.rebuilds = 29;
   return run;
 }
@@ -82,7 +81,6 @@ TEST(RunSerializeTest, KeepsEveryField) {
   EXPECT_EQ(run.never_ready[0].bucket, 4);
   EXPECT_EQ(run.never_ready[0].why, "because");
   EXPECT_EQ(run.bucket_all_reduces, 19);
-  EXPECT_EQ(run.collectives, 23);
   EXPECT_EQ(run.rebuilds, 29);
 }
 

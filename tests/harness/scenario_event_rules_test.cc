@@ -91,6 +91,11 @@ TEST(ScenarioEventRulesTest, FaultsHaveAParameterWhereTheyNeedOne) {
 TEST(ScenarioEventRulesTest, FaultsAreOnesThatCanHappen) {
   EXPECT_THAT(findings_of(file_with("[[fault]]\nkind = \"per_rank_init\"\nstep = 1\n")),
               ElementsAre(finding("9:1", {"before the first step"})));
+  EXPECT_THAT(findings_of(file_with("[[fault]]\nkind = \"replaced_parameter\"\nparameter = "
+                                    "\"left.bias\"\nstep = 1\n")),
+              ElementsAre(::testing::HasSubstr("happens before the first step")));
+  EXPECT_THAT(findings_of(file_with("[[fault]]\nkind = \"no_initial_broadcast\"\nrank = 1\n")),
+              ElementsAre(::testing::HasSubstr("is an option that all ranks share")));
   EXPECT_THAT(
       findings_of(file_with("[[fault]]\nkind = \"clip_before_sync\"\n[train]\nclip_norm = 1.0\n")),
       ElementsAre(finding("8:1", {"ddp.sync = \"per_parameter\" or \"flat\""})));
