@@ -6,7 +6,8 @@ target_compile_options(lockstep_warnings INTERFACE
 
 add_library(lockstep_sanitize INTERFACE)
 if(LOCKSTEP_SANITIZE)
-  target_compile_options(lockstep_sanitize INTERFACE
+  # Instrumented code makes g++ see uninitialised values in the standard library's own headers.
+  target_compile_options(lockstep_sanitize INTERFACE -Wno-maybe-uninitialized
     -fsanitize=${LOCKSTEP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(lockstep_sanitize INTERFACE -fsanitize=${LOCKSTEP_SANITIZE})
 endif()
