@@ -3,7 +3,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/util/C++17.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -13,9 +12,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <string>
-#include <type_traits>
 #include <utility>
+
+#if TORCH_VERSION_MAJOR == 1
+#include <c10/util/C++17.h>
+#endif
 
 #if TORCH_VERSION_MAJOR < 1 || (TORCH_VERSION_MAJOR == 1 && TORCH_VERSION_MINOR < 13)
 #error "Lockstep needs LibTorch 1.13 or later"
@@ -45,15 +46,14 @@ inline void remove_post_hook(torch::autograd::Node& node, std::uintptr_t key) {
 }
 
 /// The key under which a torch::optim optimizer keeps the state of `parameter`; `Key` is the key
-/// type of its `state()`: the address, written out by LibTorch 1.13.
+/// type of its `state()`: the address, written out by LibTorch 1.
 template <typename Key>
 Key optimizer_state_key(const at::Tensor& parameter) {
-  auto* const address = parameter.unsafeGetTensorImpl();
-  if constexpr (std::is_same_v<Key, std::string>) {
-    return c10::guts::to_string(address);
-  } else {
-    return address;
-  }
+#if TORCH_VERSION_MAJOR == 1
+  return c10::guts::to_string(parameter.unsafeGetTensorImpl());
+#else
+  return parameter.unsafeGetTensorImpl();
+#endif
 }
 
 }  // namespace lockstep::compat
