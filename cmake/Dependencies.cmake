@@ -10,6 +10,13 @@ find_package(pugixml REQUIRED)
 # LibTorch's own package file pulls in far more than a user of the shared libraries needs, and
 # differs between distributions; the three libraries and two include folders are all there is.
 find_path(LOCKSTEP_TORCH_INCLUDE_DIR torch/csrc/autograd/function.h REQUIRED)
+set(CMAKE_CXX_STANDARD ${LOCKSTEP_CXX_STANDARD})
+if(NOT CMAKE_CXX_STANDARD)
+  set(CMAKE_CXX_STANDARD 17)
+  if(EXISTS ${LOCKSTEP_TORCH_INCLUDE_DIR}/torch/headeronly/version.h)
+    set(CMAKE_CXX_STANDARD 20) # LibTorch 2.14
+  endif()
+endif()
 find_path(LOCKSTEP_TORCH_API_DIR torch/torch.h
   PATHS ${LOCKSTEP_TORCH_INCLUDE_DIR}/torch/csrc/api/include REQUIRED)
 find_library(LOCKSTEP_TORCH_LIBRARY torch REQUIRED)
