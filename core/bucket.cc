@@ -32,9 +32,8 @@ bool is_plain(const at::Tensor& tensor) {
 bool is_small_and_linear(const at::Tensor& a, const at::Tensor& b) {
   const bool has_loop = a.scalar_type() == at::kFloat || a.scalar_type() == at::kDouble;
   return has_loop && a.numel() <= kShortLoopMax && b.scalar_type() == a.scalar_type() &&
-         a.device().is_cpu() && b.device().is_cpu() && a.sizes() == b.sizes() &&
-         a.strides() == b.strides() && a.is_non_overlapping_and_dense() && is_plain(a) &&
-         is_plain(b);
+         a.device().is_cpu() && b.device().is_cpu() && a.sizes() == b.sizes() && is_plain(a) &&
+         is_plain(b) && a.strides() == b.strides() && a.is_non_overlapping_and_dense();
 }
 
 // The inner loops have a fixed length so that compilers use vector instructions at -O2.
@@ -66,16 +65,28 @@ void divide(T* values, T divisor, std::int64_t count) {
   }
 }
 
+}  // namespace
+
 at::Tensor view_of(const at::Tensor& flat, const at::Tensor& parameter, std::int64_t offset) {
+  if (parameter.is_complex()) {
+    // Buckets hold one dtype, so every offset is even.
+    const at::Tensor numbers =
+        at::view_as_complex(flat.narrow(0, offset, 2 * parameter.numel()).view({-1, 2}));
+    return parameter.is_non_overlapping_and_dense()
+               ? numbers.as_strided(parameter.sizes(), parameter.strides())
+               : numbers.view(parameter.sizes());
+  }
   if (parameter.is_non_overlapping_and_dense()) {
-    return flat.as_strided(parameter.sizes(), parameter.strides(), offset);
+    return flat.as_strided(parameter.sizes(), parameter.strides(), flat.storage_offset() + offset);
   }
   return flat.narrow(0, offset, parameter.numel()).view(parameter.sizes());
 }
 
-}  // namespace
-
 void scale_into(const at::Tensor& view, const at::Tensor& gradient, std::int64_t divisor) {
+  if (view.is_complex()) {
+    const at::NoGradGuard no_grad;
+    return scale_into(at::view_as_real(view), at::view_as_real(gradient.resolve_conj()), divisor);
+  }
   const double reciprocal = 1.0 / static_cast<double>(divisor);
   if (is_small_and_linear(view, gradient)) {
     if (view.scalar_type() == at::kFloat) {
@@ -94,6 +105,9 @@ void scale_into(const at::Tensor& view, const at::Tensor& gradient, std::int64_t
 void scale_in_place(const at::Tensor& view, std::int64_t divisor) {
   if (divisor == 1) {
     return;
+  }
+  if (view.is_complex()) {
+    return scale_in_place(at::view_as_real(view), divisor);
   }
   if (is_small_and_linear(view, view)) {
     if (view.scalar_type() == at::kFloat) {
@@ -124,9 +138,13 @@ bool is_same_view(const at::Tensor& a, const at::Tensor& b) {
          a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() && a.strides() == b.strides();
 }
 
-Bucket::Bucket(const std::vector<at::Tensor>& parameters,
-               const std::vector<std::int64_t>& indices) {
+Bucket::Bucket(const std::vector<at::Tensor>& parameters, const std::vector<std::int64_t>& indices,
+               bool is_sparse_in)
+    : is_sparse(is_sparse_in) {
   LOCKSTEP_USAGE(!indices.empty(), "a bucket must hold at least one parameter");
+  LOCKSTEP_USAGE(!is_sparse || indices.size() == 1,
+                 "a parameter with sparse gradients cannot share a bucket with {} others",
+                 indices.size() - 1);
   const at::NoGradGuard no_grad;
   const at::Tensor& first = parameters.at(static_cast<std::size_t>(indices.front()));
   std::int64_t numel = 0;
@@ -140,13 +158,19 @@ Bucket::Bucket(const std::vector<at::Tensor>& parameters,
                    indices.front(), index);
     numel += parameter.numel();
   }
-  flat = at::empty({numel}, first.options().requires_grad(false));
+  if (is_sparse) {
+    slots.push_back({indices.front(), 0, {}});
+    return;
+  }
+  const std::int64_t scalars = first.is_complex() ? 2 : 1;
+  flat = at::empty({scalars * numel}, first.options().requires_grad(false).dtype(
+                                          c10::toRealValueType(first.scalar_type())));
   slots.reserve(indices.size());
   std::int64_t offset = 0;
   for (const std::int64_t index : indices) {
     const at::Tensor& parameter = parameters[static_cast<std::size_t>(index)];
     slots.push_back({index, offset, view_of(flat, parameter, offset)});
-    offset += parameter.numel();
+    offset += scalars * parameter.numel();
   }
 }
 

@@ -34,19 +34,26 @@ std::vector<std::int64_t> limits(const BucketCaps& caps) {
 
 BucketPlan assign_buckets_in_order(const std::vector<at::Tensor>& tensors,
                                    const std::vector<std::int64_t>& caps_bytes,
-                                   const std::vector<std::int64_t>& order) {
+                                   const std::vector<std::int64_t>& order,
+                                   const SparseFlags& sparse) {
   LOCKSTEP_USAGE(!caps_bytes.empty(), "buckets need at least one cap");
   for (const std::int64_t cap_bytes : caps_bytes) {
     LOCKSTEP_USAGE(cap_bytes > 0, "a bucket cap is {} bytes, but must be positive", cap_bytes);
   }
   LOCKSTEP_USAGE(order.size() == tensors.size(), "an order of {} for {} tensors", order.size(),
                  tensors.size());
+  LOCKSTEP_USAGE(sparse.empty() || sparse.size() == tensors.size(), "{} flags for {} tensors",
+                 sparse.size(), tensors.size());
   BucketPlan plan;
   std::map<Key, OpenBucket> open_buckets;
   for (std::size_t position = 0; position < order.size(); ++position) {
     const at::Tensor& tensor = tensors.at(static_cast<std::size_t>(order[position]));
     LOCKSTEP_USAGE(tensor.layout() == at::kStrided, "tensor {} is sparse: no bucket can hold it",
                    order[position]);
+    if (!sparse.empty() && sparse[static_cast<std::size_t>(order[position])]) {
+      plan.push_back({order[position]});
+      continue;
+    }
     OpenBucket& open = open_buckets[key_of(tensor)];
     open.indices.push_back(order[position]);
     open.bytes += tensor.numel() * static_cast<std::int64_t>(tensor.element_size());
@@ -74,27 +81,28 @@ BucketPlan assign_buckets_in_order(const std::vector<at::Tensor>& tensors,
 }
 
 BucketPlan assign_buckets(const std::vector<at::Tensor>& tensors,
-                          const std::vector<std::int64_t>& caps_bytes) {
+                          const std::vector<std::int64_t>& caps_bytes, const SparseFlags& sparse) {
   std::vector<std::int64_t> order(tensors.size());
   std::iota(order.begin(), order.end(), std::int64_t{0});
-  BucketPlan plan = assign_buckets_in_order(tensors, caps_bytes, order);
+  BucketPlan plan = assign_buckets_in_order(tensors, caps_bytes, order, sparse);
   std::sort(plan.begin(), plan.end(), [](const auto& a, const auto& b) { return a[0] < b[0]; });
   return plan;
 }
 
 BucketPlan initial_plan(const std::vector<at::Tensor>& parameters, const BucketCaps& caps,
-                        bool small_buckets) {
+                        bool small_buckets, const SparseFlags& sparse) {
   BucketPlan plan = assign_buckets(
-      parameters, small_buckets
-                      ? limits(caps)
-                      : std::vector<std::int64_t>{std::numeric_limits<std::int64_t>::max()});
+      parameters,
+      small_buckets ? limits(caps)
+                    : std::vector<std::int64_t>{std::numeric_limits<std::int64_t>::max()},
+      sparse);
   std::reverse(plan.begin(), plan.end());
   return plan;
 }
 
 BucketPlan rebuilt_plan(const std::vector<at::Tensor>& parameters, const BucketCaps& caps,
-                        const std::vector<std::int64_t>& ready_order) {
-  return assign_buckets_in_order(parameters, limits(caps), ready_order);
+                        const std::vector<std::int64_t>& ready_order, const SparseFlags& sparse) {
+  return assign_buckets_in_order(parameters, limits(caps), ready_order, sparse);
 }
 
 bool is_partition(const BucketPlan& plan, std::int64_t num_parameters) {

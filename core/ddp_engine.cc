@@ -65,17 +65,30 @@ void check_ignored(const torch::nn::Module& module, const std::vector<std::strin
   }
 }
 
-void check_no_sparse_embedding(const torch::nn::Module& module, const std::string& prefix) {
+// The weights of embeddings with sparse gradients (C4).
+void collect_sparse(const torch::nn::Module& module,
+                    std::unordered_set<const at::TensorImpl*>& sparse) {
   const auto* embedding = dynamic_cast<const torch::nn::EmbeddingImpl*>(&module);
-  const auto* bag = dynamic_cast<const torch::nn::EmbeddingBagImpl*>(&module);
-  const bool is_sparse = (embedding != nullptr && embedding->options.sparse()) ||
-                         (bag != nullptr && bag->options.sparse());
-  LOCKSTEP_USAGE(!is_sparse, "module '{}' yields sparse gradients, which are not supported",
-                 prefix);
-  for (const auto& child : module.named_children()) {
-    check_no_sparse_embedding(
-        *child.value(), prefix.empty() ? child.key() : fmt::format("{}.{}", prefix, child.key()));
+  if (embedding != nullptr && embedding->options.sparse()) {
+    sparse.insert(embedding->weight.unsafeGetTensorImpl());
   }
+  const auto* bag = dynamic_cast<const torch::nn::EmbeddingBagImpl*>(&module);
+  if (bag != nullptr && bag->options.sparse()) {
+    sparse.insert(bag->weight.unsafeGetTensorImpl());
+  }
+  for (const auto& child : module.children()) {
+    collect_sparse(*child, sparse);
+  }
+}
+
+SparseFlags sparse_flags(const torch::nn::Module& module, const Selection& selection) {
+  std::unordered_set<const at::TensorImpl*> sparse;
+  collect_sparse(module, sparse);
+  SparseFlags flags;
+  for (const at::Tensor& tensor : selection.tensors) {
+    flags.push_back(sparse.count(tensor.unsafeGetTensorImpl()) > 0);
+  }
+  return flags;
 }
 
 void check_devices(const Selection& selection) {
@@ -93,7 +106,7 @@ void check_devices(const Selection& selection) {
 struct DdpEngine::Impl {
   Impl(torch::nn::Module& module_in, Communicator& communicator_in, const DdpOptions& options_in)
       : module(module_in),
-        communicator(communicator_in),
+        communicator(&communicator_in),
         options(options_in),
         ignored(options_in.ignored.begin(), options_in.ignored.end()) {}
 
@@ -101,8 +114,10 @@ struct DdpEngine::Impl {
     BroadcastOptions broadcast_options;
     broadcast_options.site = site;
     broadcast_options.step = site == CallSite::kModuleStates ? -1 : step;
-    broadcast_coalesced(communicator, tensors, broadcast_options);
+    broadcast_coalesced(*communicator, tensors, broadcast_options);
   }
+
+  bool synchronizes() const { return require_backward_sync && reducer->has_hooks(); }
 
   void tell(EventKind kind, std::int64_t index = -1) const {
     if (options.observer != nullptr) {
@@ -111,10 +126,13 @@ struct DdpEngine::Impl {
   }
 
   torch::nn::Module& module;
-  Communicator& communicator;
+  Communicator* communicator;
   DdpOptions options;
   std::set<std::string> ignored;
   std::unique_ptr<Reducer> reducer;
+  BufferHook buffer_hook;
+  BufferHookPoint buffer_point = BufferHookPoint::kPreForward;  // also of the broadcast (E4)
+  DdpLoggingData logging;
   bool has_buffers = false;
   bool require_backward_sync = true;  // cleared by no_sync (H1)
   bool require_buffer_sync = true;    // set at the end of each forward (J4)
@@ -126,8 +144,9 @@ struct DdpEngine::Impl {
 DdpEngine::DdpEngine(torch::nn::Module& module, Communicator& communicator,
                      const DdpOptions& options)
     : impl_(std::make_unique<Impl>(module, communicator, options)) {
+  LOCKSTEP_USAGE(options.logging_sample_rate > 0, "the logging sample rate is {}, but must be > 0",
+                 options.logging_sample_rate);
   check_ignored(module, options.ignored);
-  check_no_sparse_embedding(module, "");
   Selection states = select(module.named_parameters(), impl_->ignored);
   Selection selection = trainable(states);
   LOCKSTEP_USAGE(!selection.tensors.empty(),
@@ -135,8 +154,13 @@ DdpEngine::DdpEngine(torch::nn::Module& module, Communicator& communicator,
   check_devices(selection);
   const Selection buffers = select(module.named_buffers(), impl_->ignored);
   impl_->has_buffers = !buffers.tensors.empty();
-  impl_->reducer = std::make_unique<Reducer>(std::move(selection.tensors),
-                                             std::move(selection.names), communicator, options);
+  SparseFlags sparse = sparse_flags(module, selection);
+  impl_->reducer =
+      std::make_unique<Reducer>(std::move(selection.tensors), std::move(selection.names),
+                                communicator, options, std::move(sparse));
+  impl_->logging = impl_->reducer->facts();
+  impl_->logging.module_name = module.name();
+  impl_->logging.broadcast_buffers = options.broadcast_buffers;
   if (options.init_sync) {
     verify_parameters(communicator, impl_->reducer->parameters(), impl_->reducer->names());
     if (options.broadcast_buffers) {
@@ -151,8 +175,11 @@ DdpEngine::~DdpEngine() = default;
 void DdpEngine::before_forward() {
   Impl& impl = *impl_;
   const bool has_gradients = at::GradMode::is_enabled();
-  const bool synchronized = has_gradients && impl.require_backward_sync;
+  const bool synchronized = has_gradients && impl.synchronizes();
   if (synchronized) {
+    if (is_sampled(impl.reducer->num_armed(), impl.options.logging_sample_rate)) {
+      impl.reducer->sample(impl.logging);
+    }
     if (!impl.step_is_given) {
       impl.step = impl.num_synchronized_forwards;
     }
@@ -163,21 +190,41 @@ void DdpEngine::before_forward() {
   if (has_gradients) {
     impl.reducer->rebuild_buckets_if_due();
   }
-  if (impl.require_buffer_sync && impl.options.broadcast_buffers && impl.has_buffers) {
-    // Collected anew because modules replace their buffers (J3).
-    impl.broadcast(select(impl.module.named_buffers(), impl.ignored).tensors, CallSite::kBuffers);
-    impl.tell(EventKind::kBuffersSynced);
+  impl.reducer->wait_installed();
+  sync_buffers(BufferHookPoint::kPreForward);
+}
+
+void DdpEngine::sync_buffers(BufferHookPoint point) {
+  Impl& impl = *impl_;
+  if (point != impl.buffer_point || !impl.require_buffer_sync || !impl.options.broadcast_buffers ||
+      !impl.has_buffers) {
+    return;
   }
+  // Collected anew because modules replace their buffers (J3).
+  const Selection buffers = select(impl.module.named_buffers(), impl.ignored);
+  if (impl.buffer_hook == nullptr) {
+    impl.broadcast(buffers.tensors, CallSite::kBuffers);
+  } else {
+    const at::NoGradGuard no_grad;
+    std::map<std::string, at::Tensor> named;
+    for (std::size_t i = 0; i < buffers.tensors.size(); ++i) {
+      named.emplace(buffers.names[i], buffers.tensors[i]);
+    }
+    impl.reducer->install(impl.buffer_hook(named));
+  }
+  impl.tell(EventKind::kBuffersSynced);
 }
 
 bool DdpEngine::wants_output_tensors() const {
-  return at::GradMode::is_enabled() && impl_->reducer->wants_sink(impl_->require_backward_sync);
+  return at::GradMode::is_enabled() && impl_->reducer->has_hooks() &&
+         impl_->reducer->wants_sink(impl_->require_backward_sync);
 }
 
 void DdpEngine::after_forward(const std::vector<at::Tensor*>& outputs) {
   Impl& impl = *impl_;
   const bool wants_sink = wants_output_tensors();
-  impl.require_buffer_sync = at::GradMode::is_enabled() && impl.require_backward_sync;
+  sync_buffers(BufferHookPoint::kPostForward);
+  impl.require_buffer_sync = at::GradMode::is_enabled() && impl.synchronizes();
   if (impl.require_buffer_sync) {
     impl.reducer->arm(outputs);
   }
@@ -193,6 +240,45 @@ void DdpEngine::set_step(std::int64_t step) {
   impl_->step = step;
   impl_->step_is_given = true;
   impl_->reducer->set_step(step);
+}
+
+void DdpEngine::register_comm_hook(CommHook hook, const std::string& name) {
+  impl_->reducer->register_comm_hook(std::move(hook), name);
+}
+
+void DdpEngine::register_buffer_hook(BufferHook hook, BufferHookPoint point) {
+  LOCKSTEP_USAGE(hook != nullptr, "the buffer hook is empty");
+  LOCKSTEP_USAGE(impl_->options.broadcast_buffers,
+                 "a buffer hook is never called, because broadcast_buffers is off");
+  if (impl_->buffer_hook != nullptr) {
+    throw impl_->reducer->noted(
+        DdpError("hook_registered_twice",
+                 fmt::format("rank {}: there is a buffer hook already; a wrapper has one for life",
+                             impl_->communicator->rank())));
+  }
+  impl_->buffer_hook = std::move(hook);
+  impl_->buffer_point = point;
+}
+
+void DdpEngine::set_static_graph() { impl_->reducer->set_static_graph(); }
+
+void DdpEngine::check_finalized() { impl_->reducer->check_finalized(); }
+
+void DdpEngine::remove_hooks() {
+  impl_->reducer->remove_hooks();
+  impl_->require_buffer_sync = false;
+}
+
+void DdpEngine::set_communicator(Communicator& communicator) {
+  impl_->communicator = &communicator;
+  impl_->reducer->set_communicator(communicator);
+  impl_->require_buffer_sync = true;
+}
+
+DdpLoggingData DdpEngine::logging_data() const {
+  DdpLoggingData data = impl_->logging;
+  impl_->reducer->describe(data);
+  return data;
 }
 
 const std::vector<std::string>& DdpEngine::parameter_names() const {

@@ -5,11 +5,15 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "core/comm_hook.h"
 #include "core/communicator.h"
+#include "core/ddp_logging.h"
 #include "core/observer.h"
 
 namespace torch::nn {
@@ -32,7 +36,8 @@ struct DdpOptions {
   bool broadcast_buffers = true;        ///< buffers of rank 0 before each forward (J)
   bool init_sync = true;                ///< verify and broadcast at construction (A6, A7)
   std::vector<std::string> ignored;     ///< parameters and buffers left alone (A2)
-  Observer* observer = nullptr;         ///< outlives the engine; may be null
+  std::int64_t logging_sample_rate = 100;  ///< of `logging_data`, positive (Q1)
+  Observer* observer = nullptr;            ///< outlives the engine; may be null
 };
 
 /// Which parameters share a bucket, in launch order, and how a gradient is scaled.
@@ -50,6 +55,13 @@ struct ReducerState {
 };
 
 class NoSyncGuard;
+
+enum class BufferHookPoint : std::uint8_t { kPreForward, kPostForward };
+
+/// Replaces the broadcast of buffers (J7). Gets name -> buffer, ignored ones left out, and may
+/// return what is to be awaited before the next reduction ends or the next forward begins.
+using BufferHook =
+    std::function<std::vector<PendingTensor>(const std::map<std::string, at::Tensor>&)>;
 
 /// The reducer, the wrapper's bookkeeping and the constructor collectives.
 class DdpEngine {
@@ -69,6 +81,29 @@ class DdpEngine {
   NoSyncGuard no_sync();
   void set_step(std::int64_t step);
 
+  /// From now on `hook` reduces the buckets (N). `name` appears in `logging_data`.
+  /// Errors: DdpError `hook_registered_twice` (K6); UsageError while a reduction is under way.
+  void register_comm_hook(CommHook hook, const std::string& name);
+  /// From now on `hook` takes care of the buffers when they are due (J1, J7); with it
+  /// `broadcast_buffers` must be on. Errors: DdpError `hook_registered_twice`.
+  void register_buffer_hook(BufferHook hook, BufferHookPoint point = BufferHookPoint::kPostForward);
+  /// As the option; find_unused_parameters is ignored then (L1). Does nothing if set already.
+  /// Errors: DdpError `static_graph_too_late` after the first synchronised forward (K5).
+  void set_static_graph();
+  /// Errors: DdpError as `before_forward` would throw for an unfinished reduction (K1, K4).
+  void check_finalized();
+  /// Gradients are no longer touched and forwards no longer synchronise, so that another wrapper
+  /// can take over the module (A9). Issues nothing; not to be called inside backward.
+  void remove_hooks();
+  /// Goes on with another group, also after an error (F14): what was under way is dropped, buckets
+  /// take their initial layout and will be rebuilt, a static graph is counted anew. Gradients and
+  /// states stay as they are, a communication hook keeps its own communicator (N10). Issues
+  /// nothing; not to be called inside backward. `communicator` outlives the engine.
+  void set_communicator(Communicator& communicator);
+
+  /// Facts for whoever looks for a problem; see DdpLoggingData for when they are taken.
+  DdpLoggingData logging_data() const;
+
   /// Names and tensors in parameter index order (A1).
   const std::vector<std::string>& parameter_names() const;
   const std::vector<at::Tensor>& parameters() const;
@@ -80,6 +115,8 @@ class DdpEngine {
  private:
   friend class NoSyncGuard;
   struct Impl;
+  void sync_buffers(BufferHookPoint point);
+
   std::unique_ptr<Impl> impl_;
 };
 

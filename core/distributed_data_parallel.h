@@ -69,6 +69,20 @@ class DistributedDataParallel {
   /// count synchronised forwards.
   void set_step(std::int64_t step) { engine_.set_step(step); }
 
+  /// See the methods of the same names in DdpEngine.
+  void register_comm_hook(CommHook hook, const std::string& name) {
+    engine_.register_comm_hook(std::move(hook), name);
+  }
+  void register_buffer_hook(BufferHook hook,
+                            BufferHookPoint point = BufferHookPoint::kPostForward) {
+    engine_.register_buffer_hook(std::move(hook), point);
+  }
+  void set_static_graph() { engine_.set_static_graph(); }
+  void check_finalized() { engine_.check_finalized(); }
+  void remove_hooks() { engine_.remove_hooks(); }
+  void set_communicator(Communicator& communicator) { engine_.set_communicator(communicator); }
+  DdpLoggingData logging_data() const { return engine_.logging_data(); }
+
   M& module() { return *module_; }
   const std::shared_ptr<M>& module_ptr() const { return module_; }
   DdpEngine& engine() { return engine_; }

@@ -73,8 +73,10 @@ void broadcast_coalesced(Communicator& communicator, const std::vector<at::Tenso
     InFlight broadcast;
     broadcast.indices = std::move(indices);
     broadcast.flat = at::cat(pieces).detach();
-    broadcast.work = communicator.broadcast(broadcast.flat, options.root,
-                                            {options.site, options.step, position++});
+    const at::Tensor real =
+        broadcast.flat.is_complex() ? at::view_as_real(broadcast.flat) : broadcast.flat;
+    broadcast.work =
+        communicator.broadcast(real, options.root, {options.site, options.step, position++});
     in_flight.push_back(std::move(broadcast));
   }
   for (InFlight& broadcast : in_flight) {

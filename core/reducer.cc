@@ -4,10 +4,10 @@
 
 #include <torch/types.h>
 
-#include <algorithm>
+#include <numeric>
 
 #include "core/check.h"
-#include "core/ddp_sink.h"
+#include "core/sparse_all_reduce.h"
 #include "core/torch_compat.h"
 
 namespace lockstep {
@@ -28,8 +28,12 @@ void Reducer::arm(const std::vector<at::Tensor*>& outputs) {
   } else if (static_graph_) {
     hooks_remaining_ = hook_counts_;
   } else if (find_unused_) {
-    unused_ = search_unused_parameters(outputs, accumulators_);
+    std::vector<std::int64_t> found = search_unused_parameters(outputs, accumulators_);
+    unused_never_changed_ = unused_never_changed_ && (num_armed_ == 0 || found == unused_);
+    unused_ = std::move(found);
   }
+  arrival_order_.clear();
+  ++num_armed_;
   progress_.arm();
 }
 
@@ -100,8 +104,11 @@ void Reducer::mark_ready(std::int64_t parameter, EventKind kind) {
   ready_[index] = true;
   owed_ = true;
   progress_.mark_ready(parameter);
-  if (kind == EventKind::kGradientReady && may_rebuild()) {
-    ready_order_.push_back(parameter);
+  if (kind == EventKind::kGradientReady) {
+    arrival_order_.push_back(parameter);
+    if (may_rebuild()) {
+      ready_order_.push_back(parameter);
+    }
   }
   tell(kind, parameter);
   if (--buckets_[locations_[index].bucket].num_pending > 0) {
@@ -122,8 +129,7 @@ bool Reducer::launch_complete_buckets() {
   while (next_bucket_ < buckets_.size() && buckets_[next_bucket_].num_pending == 0) {
     Bucket& bucket = buckets_[next_bucket_];
     const auto index = static_cast<std::int64_t>(next_bucket_);
-    bucket.work =
-        communicator_.all_reduce(bucket.flat, ReduceOp::kSum, tag(CallSite::kBucket, index));
+    bucket.pending = launch(next_bucket_, bucket.buffer());
     ++next_bucket_;
     progress_.launched(index + 1);
     tell(EventKind::kBucketLaunched, index);
@@ -131,9 +137,37 @@ bool Reducer::launch_complete_buckets() {
   return next_bucket_ == buckets_.size();
 }
 
+PendingTensor Reducer::launch(std::size_t bucket, const at::Tensor& buffer) {
+  const at::NoGradGuard no_grad;
+  const CollectiveTag bucket_tag = tag(CallSite::kBucket, static_cast<std::int64_t>(bucket));
+  if (comm_hook_ != nullptr) {
+    return comm_hook_(grad_bucket(bucket, buffer));
+  }
+  if (buffer.is_sparse()) {
+    return sparse_all_reduce(*communicator_, buffer, bucket_tag);
+  }
+  return {communicator_->all_reduce(buffer, ReduceOp::kSum, bucket_tag), buffer};
+}
+
+GradBucket Reducer::grad_bucket(std::size_t index, const at::Tensor& buffer) const {
+  GradBucket bucket;
+  bucket.index = static_cast<std::int64_t>(index);
+  bucket.count = static_cast<std::int64_t>(buckets_.size());
+  bucket.buffer = buffer;
+  bucket.tag = tag(CallSite::kBucket, bucket.index);
+  for (const Bucket::Slot& slot : buckets_[index].slots) {
+    const at::Tensor& parameter = parameters_[static_cast<std::size_t>(slot.parameter)];
+    bucket.parameters.push_back(parameter);
+    bucket.offsets.push_back(slot.offset);
+    bucket.lengths.push_back((parameter.is_complex() ? 2 : 1) * parameter.numel());
+    bucket.sizes.push_back(parameter.sizes().vec());
+  }
+  return bucket;
+}
+
 void Reducer::launch_used_map() {
   if (finds_unused()) {
-    used_.launch(communicator_, tag(CallSite::kUsedMap));
+    used_.launch(*communicator_, tag(CallSite::kUsedMap));
   }
 }
 
@@ -180,7 +214,7 @@ void Reducer::reduce_static_first() {
       unused_.push_back(static_cast<std::int64_t>(i));
     }
   }
-  used_.launch(communicator_, tag(CallSite::kUsedMap));
+  used_.launch(*communicator_, tag(CallSite::kUsedMap));
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto parameter = static_cast<std::int64_t>(i);
     copy_in(parameter);
@@ -203,92 +237,52 @@ void Reducer::finalize() {
   if (static_graph_ && static_recorded_ && may_rebuild()) {
     ready_order_.insert(ready_order_.end(), unused_.begin(), unused_.end());
   }
-  for (Bucket& bucket : buckets_) {
-    bucket.work->wait();
-    bucket.work.reset();
-    copy_out(bucket);
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    take_result(i);
+    copy_out(buckets_[i]);
   }
+  wait_installed();
   used_.wait();
   if (finds_unused()) {
     used_.reset();
   }
-  armed_ = false;
-  owed_ = false;
-  progress_.finalized();
+  disarm();
   tell(EventKind::kFinalized);
 }
 
-void Reducer::check_gradient(std::int64_t parameter, const at::Tensor& gradient) const {
-  const at::Tensor& own = parameters_[static_cast<std::size_t>(parameter)];
-  if (gradient.layout() != at::kStrided) {
-    throw error("sparse_gradient", "sparse gradients are not supported", parameter);
-  }
-  if (gradient.requires_grad()) {
-    throw error("create_graph",
-                "its gradient requires grad: backward with create_graph cannot be synchronised; "
-                "run it under no_sync",
-                parameter);
-  }
-  if (gradient.scalar_type() != own.scalar_type() || gradient.device() != own.device() ||
-      gradient.sizes() != own.sizes()) {
-    throw error(
-        "gradient_mismatch",
-        fmt::format("expected a gradient of {} with {} elements on {}, got {} with {} on {}",
-                    c10::toString(own.scalar_type()), own.numel(), own.device().str(),
-                    c10::toString(gradient.scalar_type()), gradient.numel(),
-                    gradient.device().str()),
-        parameter);
-  }
+void Reducer::disarm() {
+  armed_ = false;
+  owed_ = false;
+  divisor_source_ = nullptr;
+  divisor_ = 0;
+  progress_.finalized();
 }
 
-void Reducer::copy_in(std::int64_t parameter) {
-  const Location at = locations_[static_cast<std::size_t>(parameter)];
-  const at::Tensor& view = buckets_[at.bucket].slots[at.slot].view;
-  at::Tensor& gradient = parameters_[static_cast<std::size_t>(parameter)].mutable_grad();
-  if (!gradient.defined()) {
-    if ((finds_unused() || counts_hooks()) && used_.used_locally(parameter)) {
-      throw error("undefined_gradient",
-                  "it was used since the last reduction, but its gradient is undefined now; was it "
-                  "reset inside a window of accumulated gradients?",
-                  parameter);
-    }
-    const at::NoGradGuard no_grad;
-    view.zero_();
-    return;
-  }
-  check_gradient(parameter, gradient);
-  if (is_same_view(gradient, view)) {
-    scale_in_place(view, world_size_);
-    return;
-  }
-  scale_into(view, gradient, world_size_);
-  if (as_view_) {
-    gradient = view;
-  }
-}
-
-bool Reducer::globally_unused(std::int64_t parameter) {
-  const bool has_map = static_graph_ || find_unused_;
-  return has_map && !used_.used_locally(parameter) && used_.ranks_using(parameter) == 0;
-}
-
-void Reducer::copy_out(Bucket& bucket) {
+void Reducer::reduce_zeros() {
+  LOCKSTEP_USAGE(!static_graph_, "a static graph cannot go on without gradients on some rank");
+  LOCKSTEP_CHECK(!owed_, "a reduction is under way");
   const at::NoGradGuard no_grad;
-  for (const Bucket::Slot& slot : bucket.slots) {
-    if (globally_unused(slot.parameter)) {
-      continue;
-    }
-    at::Tensor& gradient = parameters_[static_cast<std::size_t>(slot.parameter)].mutable_grad();
-    if (!gradient.defined()) {
-      gradient = as_view_ ? slot.view : slot.view.clone();
-    } else if (!as_view_) {
-      copy_into(gradient, slot.view);
-    } else if (!is_same_view(gradient, slot.view)) {
-      throw error("not_a_bucket_view",
-                  "its gradient was replaced between backward's hook and the end of backward: it "
-                  "is not the expected view of the bucket",
-                  slot.parameter);
-    }
+  std::vector<at::Tensor> buffers;
+  std::vector<PendingTensor> results;
+  for (std::size_t i = 0; i < buckets_.size(); ++i) {
+    const Bucket& bucket = buckets_[i];
+    const auto first = static_cast<std::size_t>(bucket.slots.front().parameter);
+    buffers.push_back(bucket.is_sparse ? no_sparse_rows(parameters_[first])
+                                       : at::zeros_like(bucket.flat));
+    results.push_back(launch(i, buffers.back()));
+    tell(EventKind::kBucketLaunched, static_cast<std::int64_t>(i));
+  }
+  UsedMap nothing_used(static_cast<std::int64_t>(parameters_.size()), parameters_.front().device());
+  if (finds_unused()) {
+    nothing_used.launch(*communicator_, tag(CallSite::kUsedMap));
+  }
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    check_result(i, buffers[i], results[i].wait());
+  }
+  nothing_used.wait();
+  if (may_rebuild() && ready_order_.empty()) {
+    ready_order_.resize(parameters_.size());
+    std::iota(ready_order_.begin(), ready_order_.end(), std::int64_t{0});
   }
 }
 

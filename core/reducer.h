@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "core/bucket.h"
 #include "core/bucket_plan.h"
+#include "core/comm_hook.h"
 #include "core/communicator.h"
 #include "core/ddp_engine.h"
 #include "core/error.h"
@@ -42,10 +44,11 @@ namespace lockstep {
 /// collective and does not wait for those in flight.
 class Reducer {
  public:
-  /// No collective. `communicator` and `options.observer` outlive the reducer.
-  /// Errors: UsageError for a parameter given twice, sparse or complex, or a cap <= 0.
+  /// No collective. `communicator` and `options.observer` outlive the reducer. `sparse`: whose
+  /// gradients are sparse; empty: nobody's.
+  /// Errors: UsageError for a parameter that is given twice or itself sparse, or a cap <= 0.
   Reducer(std::vector<at::Tensor> parameters, std::vector<std::string> names,
-          Communicator& communicator, const DdpOptions& options);
+          Communicator& communicator, const DdpOptions& options, SparseFlags sparse = {});
   ~Reducer();
   Reducer(const Reducer&) = delete;
   Reducer& operator=(const Reducer&) = delete;
@@ -53,8 +56,10 @@ class Reducer {
   /// Call at the start of each forward with gradients enabled. Once in the reducer's life, after
   /// the first backward that recorded the order of gradients, buckets are rebuilt in rank 0's order
   /// (D). Issues two broadcasts then, nothing otherwise. True if buckets were rebuilt.
-  /// Errors: DdpError `reduction_unfinished` (K1) or `static_graph_changed` (K4); CommError.
+  /// Errors: as `check_finalized`; CommError.
   bool rebuild_buckets_if_due();
+  /// Errors: DdpError `reduction_unfinished` (K1) or `static_graph_changed` (K4).
+  void check_finalized();
 
   /// Makes the next backward synchronise (E12). `outputs`: what the forward returned; only looked
   /// at with find_unused_parameters.
@@ -65,6 +70,30 @@ class Reducer {
   /// E11. Replaces those of `outputs` that have a graph; if none has one and this rank used no
   /// parameter, all floating-point ones, so that backward can still take part in the reduction.
   void attach_sink_to(const std::vector<at::Tensor*>& outputs);
+
+  /// Replaces the all-reduce of buckets; see Note [Communication hooks].
+  /// Errors: DdpError `hook_registered_twice` (K6); UsageError while a reduction is under way.
+  void register_comm_hook(CommHook hook, const std::string& name);
+  /// Awaited when the next reduction ends, or by `wait_installed` (F8).
+  void install(std::vector<PendingTensor> pending);
+  /// Errors: CommError, and whatever a step throws.
+  void wait_installed();
+
+  /// In the next reduction gradients are divided by what `source` returns. It is called once, when
+  /// the first parameter is marked, and may block (G2). Later reductions divide by the world size.
+  void divide_next_by(std::function<std::int64_t()> source) { divisor_source_ = std::move(source); }
+  /// Takes part in one reduction of the others without gradients: buckets of zeros through the
+  /// hook, then a used map of zeros (N7, O7, O10). Gradients are not touched. A reducer that has
+  /// recorded no order of gradients yet will propose the order of declaration (D8). Errors:
+  /// UsageError with a static graph, whose first iteration this cannot follow (L11);
+  ///         CommError; DdpError as a backward.
+  void reduce_zeros();
+
+  /// See DdpEngine. Errors: DdpError `static_graph_too_late` (K5).
+  void set_static_graph();
+  void remove_hooks();
+  bool has_hooks() const { return !hooks_.empty(); }
+  void set_communicator(Communicator& communicator);
 
   /// Goes into the tags of the collectives that follow.
   void set_step(std::int64_t step) { step_ = step; }
@@ -78,6 +107,16 @@ class Reducer {
   /// The flat buffers, in bucket order.
   const std::vector<Bucket>& buckets() const { return buckets_; }
 
+  /// What never changes.
+  DdpLoggingData facts() const;
+  /// Brings up to date what may be read at any time, errors among it.
+  void describe(DdpLoggingData& data) const;
+  /// Fills in what belongs to the iteration that was armed last.
+  void sample(DdpLoggingData& data) const;
+  std::int64_t num_armed() const { return num_armed_; }
+  /// Keeps `error` for `describe` and returns it (K17).
+  DdpError noted(DdpError error);
+
  private:
   struct Location {
     std::size_t bucket = 0;
@@ -88,6 +127,7 @@ class Reducer {
   void set_plan(const BucketPlan& plan);
   void adopt_views();
   BucketPlan plan_of_rank_zero(const BucketPlan& own);
+  void disarm();
 
   // Hooks.
   void on_gradient(std::int64_t parameter, bool received);
@@ -96,6 +136,8 @@ class Reducer {
   void mark_unused_once();
   void mark_ready(std::int64_t parameter, EventKind kind);
   bool launch_complete_buckets();
+  PendingTensor launch(std::size_t bucket, const at::Tensor& buffer);
+  GradBucket grad_bucket(std::size_t index, const at::Tensor& buffer) const;
   void launch_used_map();
   void queue(void (Reducer::*callback)());
 
@@ -104,8 +146,12 @@ class Reducer {
   void complete_all_unused();
   void finalize();
 
+  std::int64_t divisor();
   void copy_in(std::int64_t parameter);
-  void check_gradient(std::int64_t parameter, const at::Tensor& gradient) const;
+  void copy_in_dense(const at::Tensor& view, at::Tensor& gradient, std::int64_t by) const;
+  void check_gradient(std::int64_t parameter, const at::Tensor& gradient, bool is_sparse);
+  void check_result(std::size_t bucket, const at::Tensor& buffer, const at::Tensor& result);
+  void take_result(std::size_t bucket);
   void copy_out(Bucket& bucket);
   bool globally_unused(std::int64_t parameter);
 
@@ -115,19 +161,21 @@ class Reducer {
   bool may_rebuild() const { return (static_graph_ || !find_unused_) && !has_rebuilt_; }
   bool tracks(const at::Tensor& output) const;
   DdpError unfinished_error() const;
-  DdpError error(const char* kind, const std::string& message, std::int64_t parameter) const;
+  DdpError error(const char* kind, const std::string& message, std::int64_t parameter);
   CollectiveTag tag(CallSite site, std::int64_t bucket = -1) const { return {site, step_, bucket}; }
   void tell(EventKind kind, std::int64_t index = -1) const;
 
   std::vector<at::Tensor> parameters_;
   std::vector<std::string> names_;
-  Communicator& communicator_;
+  SparseFlags sparse_;
+  Communicator* communicator_;
   Observer* observer_;
   BucketCaps caps_;
   bool as_view_;
   bool find_unused_;
   bool static_graph_;
-  std::int64_t world_size_;
+  CommHook comm_hook_;
+  std::string comm_hook_name_;
   std::int64_t step_ = -1;
 
   // Serialises hooks. Held across launches, which do not block; `state` does not need it.
@@ -141,6 +189,7 @@ class Reducer {
   std::vector<Bucket> buckets_;
   std::vector<Location> locations_;
   ReducerProgress progress_;
+  std::vector<PendingTensor> installed_;
 
   bool armed_ = false;  // hooks count
   bool owed_ = false;   // something was marked or launched and is not finalized
@@ -149,14 +198,23 @@ class Reducer {
   std::vector<std::int64_t> unused_;
   bool has_marked_unused_ = false;
   UsedMap used_;
+  std::function<std::int64_t()> divisor_source_;
+  std::int64_t divisor_ = 0;  // 0: not resolved in this reduction
 
-  std::vector<std::int64_t> ready_order_;
+  std::vector<std::int64_t> ready_order_;  // what buckets will be rebuilt from
   bool has_rebuilt_ = false;
 
   bool static_recorded_ = false;
   bool static_queued_ = false;
   std::vector<std::int64_t> hook_counts_;      // of the first static iteration
   std::vector<std::int64_t> hooks_remaining_;  // of this iteration
+
+  // For logging.
+  std::int64_t num_armed_ = 0;
+  std::vector<std::int64_t> arrival_order_;  // of this iteration
+  bool unused_never_changed_ = true;
+  std::string last_error_;
+  std::int64_t last_error_iteration_ = 0;
 };
 
 }  // namespace lockstep

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reducer outside backward: construction, hooks, bucket layouts, the sink, errors.
+// The reducer outside backward: construction, hooks, bucket layouts, the sink.
 #include <torch/autograd.h>
 #include <torch/types.h>
 
@@ -41,7 +41,6 @@ at::Device checked_device(const std::vector<at::Tensor>& parameters,
                    "parameter {} is not a leaf that requires grad", names[i]);
     LOCKSTEP_USAGE(parameter.layout() == at::kStrided, "parameter {} is sparse: not supported",
                    names[i]);
-    LOCKSTEP_USAGE(!parameter.is_complex(), "parameter {} is complex: not supported", names[i]);
   }
   return parameters.front().device();
 }
@@ -49,16 +48,16 @@ at::Device checked_device(const std::vector<at::Tensor>& parameters,
 }  // namespace
 
 Reducer::Reducer(std::vector<at::Tensor> parameters, std::vector<std::string> names,
-                 Communicator& communicator, const DdpOptions& options)
+                 Communicator& communicator, const DdpOptions& options, SparseFlags sparse)
     : parameters_(std::move(parameters)),
       names_(std::move(names)),
-      communicator_(communicator),
+      sparse_(std::move(sparse)),
+      communicator_(&communicator),
       observer_(options.observer),
       caps_{options.first_bucket_cap_bytes, options.bucket_cap_bytes},
       as_view_(options.gradient_as_bucket_view),
       find_unused_(options.find_unused_parameters),
       static_graph_(options.static_graph),
-      world_size_(communicator.world_size()),
       self_(std::make_shared<Reducer*>(this)),
       progress_(static_cast<std::int64_t>(parameters_.size())),
       ready_(parameters_.size(), false),
@@ -66,14 +65,19 @@ Reducer::Reducer(std::vector<at::Tensor> parameters, std::vector<std::string> na
   LOCKSTEP_USAGE(caps_.first_bytes > 0 && caps_.other_bytes > 0,
                  "bucket caps are {} and {} bytes, but must be positive", caps_.first_bytes,
                  caps_.other_bytes);
-  set_plan(initial_plan(parameters_, caps_, finds_unused()));
+  sparse_.resize(parameters_.size(), false);
+  set_plan(initial_plan(parameters_, caps_, finds_unused(), sparse_));
   register_hooks();
 }
 
-Reducer::~Reducer() {
+Reducer::~Reducer() { remove_hooks(); }
+
+void Reducer::remove_hooks() {
   for (const auto& [accumulator, key] : hooks_) {
     compat::remove_post_hook(*accumulator, key);
   }
+  hooks_.clear();
+  disarm();
 }
 
 void Reducer::register_hooks() {
@@ -106,7 +110,7 @@ void Reducer::set_plan(const BucketPlan& plan) {
     for (std::size_t slot = 0; slot < indices.size(); ++slot) {
       locations_[static_cast<std::size_t>(indices[slot])] = {buckets.size(), slot};
     }
-    buckets.emplace_back(parameters_, indices);
+    buckets.emplace_back(parameters_, indices, sparse_[static_cast<std::size_t>(indices[0])]);
   }
   buckets_ = std::move(buckets);
   auto layout = std::make_shared<BucketLayout>();
@@ -118,10 +122,13 @@ void Reducer::set_plan(const BucketPlan& plan) {
 void Reducer::adopt_views() {
   const at::NoGradGuard no_grad;
   for (Bucket& bucket : buckets_) {
+    if (bucket.is_sparse) {
+      continue;  // never views (M7)
+    }
     for (const Bucket::Slot& slot : bucket.slots) {
       at::Tensor& gradient = parameters_[static_cast<std::size_t>(slot.parameter)].mutable_grad();
       if (gradient.defined()) {
-        check_gradient(slot.parameter, gradient);
+        check_gradient(slot.parameter, gradient, /*is_sparse=*/false);
         slot.view.copy_(gradient);
         gradient = slot.view;
       }
@@ -129,17 +136,22 @@ void Reducer::adopt_views() {
   }
 }
 
-bool Reducer::rebuild_buckets_if_due() {
+void Reducer::check_finalized() {
   if (owed_) {
-    throw unfinished_error();
+    throw noted(unfinished_error());
   }
+}
+
+bool Reducer::rebuild_buckets_if_due() {
+  check_finalized();
   if (!may_rebuild() || ready_order_.empty()) {
     return false;
   }
   LOCKSTEP_CHECK(ready_order_.size() == parameters_.size(),
                  "{} gradients were recorded for {} parameters", ready_order_.size(),
                  parameters_.size());
-  const BucketPlan plan = plan_of_rank_zero(rebuilt_plan(parameters_, caps_, ready_order_));
+  const BucketPlan plan =
+      plan_of_rank_zero(rebuilt_plan(parameters_, caps_, ready_order_, sparse_));
   set_plan(plan);
   if (as_view_) {
     adopt_views();
@@ -165,12 +177,12 @@ BucketPlan Reducer::plan_of_rank_zero(const BucketPlan& own) {
   }
   words.push_back(static_cast<std::int32_t>(own.size()));
   at::Tensor order = at::tensor(words, at::kInt).to(device);
-  communicator_.broadcast(order, 0, tag(CallSite::kRebuildOrder))->wait();
+  communicator_->broadcast(order, 0, tag(CallSite::kRebuildOrder))->wait();
   order = order.cpu();
   const auto* index = order.data_ptr<std::int32_t>();
   sizes.resize(static_cast<std::size_t>(index[words.size() - 1]));
   at::Tensor counts = at::tensor(sizes, at::kInt).to(device);
-  communicator_.broadcast(counts, 0, tag(CallSite::kRebuildSizes))->wait();
+  communicator_->broadcast(counts, 0, tag(CallSite::kRebuildSizes))->wait();
   counts = counts.cpu();
   BucketPlan plan;
   std::int64_t left = static_cast<std::int64_t>(words.size()) - 1;
@@ -215,51 +227,6 @@ void Reducer::attach_sink_to(const std::vector<at::Tensor*>& outputs) {
       (*self)->on_sink_backward();
     }
   });
-}
-
-DdpError Reducer::unfinished_error() const {
-  std::vector<std::string> missing;
-  std::string text;
-  for (std::size_t i = 0; i < ready_.size(); ++i) {
-    if (!ready_[i]) {
-      missing.push_back(names_[i]);
-      text += fmt::format("{}{} (index {})", text.empty() ? "" : ", ", names_[i], i);
-    }
-  }
-  const std::string start =
-      fmt::format("rank {}, step {}: the reduction of the previous iteration has not finished. ",
-                  communicator_.rank(), step_);
-  if (missing.empty()) {
-    return DdpError("reduction_unfinished",
-                    start +
-                        "All gradients were ready: its backward ended with an error. Construct "
-                        "the wrapper anew to go on");
-  }
-  if (static_graph_ && static_recorded_) {
-    return DdpError("static_graph_changed",
-                    start +
-                        "The graph is not static: these parameters received fewer gradients "
-                        "than in the first iteration: " +
-                        text,
-                    std::move(missing));
-  }
-  const std::string advice =
-      find_unused_ ? "Did every output of forward that the loss depends on come from the wrapper, "
-                     "in a type whose tensors it can find, and did backward end without an error?"
-                   : "Either set find_unused_parameters, or make sure that every output of forward "
-                     "takes part in the loss, and that backward ends without an error.";
-  return DdpError("reduction_unfinished",
-                  start + "These parameters received no gradient: " + text + ". " + advice,
-                  std::move(missing));
-}
-
-DdpError Reducer::error(const char* kind, const std::string& message,
-                        std::int64_t parameter) const {
-  const std::string& name = names_[static_cast<std::size_t>(parameter)];
-  return DdpError(kind,
-                  fmt::format("rank {}, step {}: parameter {} (index {}): {}", communicator_.rank(),
-                              step_, name, parameter, message),
-                  {name});
 }
 
 void Reducer::tell(EventKind kind, std::int64_t index) const {

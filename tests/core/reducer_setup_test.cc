@@ -162,9 +162,6 @@ TEST(ReducerSetupTest, RejectsParametersThatCannotBeReduced) {
     EXPECT_THROW(make({good, good}, {}), UsageError);
     EXPECT_THROW(make({torch::ones({1})}, {}), UsageError);
     EXPECT_THROW(make({torch::eye(2).to_sparse().requires_grad_()}, {}), UsageError);
-    EXPECT_THROW(
-        make({torch::ones({1}, at::TensorOptions(at::kComplexFloat).requires_grad(true))}, {}),
-        UsageError);
     DdpOptions no_cap;
     no_cap.bucket_cap_bytes = 0;
     EXPECT_THROW(make({good}, no_cap), UsageError);

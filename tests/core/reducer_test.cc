@@ -312,18 +312,6 @@ TEST(ReducerTest, AFailedCollectiveComesOutOfBackwardAndLeavesTheReductionUnfini
   EXPECT_THAT(results[0], ElementsAre("peer lost", "unfinished", "reduction_unfinished"));
 }
 
-TEST(ReducerTest, RefusesGradientsThatRequireGrad) {
-  const auto outcomes = try_run_ranks(1, [](LocalCommunicator& communicator) {
-    ParameterBank bank = scalar_bank(1);
-    BankDdp ddp(bank.ptr(), communicator);
-    const at::Tensor loss = ddp(std::vector<Term>{{0}});
-    (loss * loss).backward({}, /*retain_graph=*/true, /*create_graph=*/true);
-  });
-  const auto error = outcomes[0].error_as<DdpError>();
-  ASSERT_TRUE(error.has_value());
-  EXPECT_EQ(error->kind(), "create_graph");
-}
-
 TEST(ReducerTest, StateNamesWhatIsNotReady) {
   const auto results = run_ranks(1, [](LocalCommunicator& communicator) {
     ParameterBank bank = scalar_bank(3);
