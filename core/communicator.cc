@@ -54,6 +54,8 @@ std::string_view to_string(CallSite site) {
       return "barrier";
     case CallSite::kScript:
       return "script";
+    case CallSite::kSyncBatchNorm:
+      return "sync_batch_norm";
   }
   throw InvariantError("unknown call site");
 }

@@ -27,6 +27,8 @@ enum class CallSite : std::uint8_t {
   kParameter,     ///< one parameter's gradient, no buckets
   kBarrier,       ///< a barrier of the training script
   kScript,        ///< any other collective of the training script
+  /// Statistics of all batches in a SyncBatchNorm, or the sums of its backward.
+  kSyncBatchNorm,
 };
 
 /// Names as they appear in traces, reports and scenario files ("all_reduce", "bucket", ...).
