@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "core/check.h"
+#include "core/checkpoint.h"
 #include "core/module_states.h"
 #include "core/parameter_check.h"
 #include "core/reducer.h"
@@ -101,6 +102,18 @@ void check_devices(const Selection& selection) {
   }
 }
 
+// The backward inside `checkpoint` ends before any accumulator runs, and with it the first backward
+// of a static graph, which would reduce nothing and record that no parameter is used (A11, L7).
+void check_not_checkpointed_static(const DdpOptions& options, std::int64_t rank) {
+  if (options.static_graph && recomputes_without_accumulating()) {
+    throw DdpError("checkpoint_static_graph",
+                   fmt::format("rank {}: with a static graph the wrapper itself cannot be inside "
+                               "`checkpoint`: use `checkpoint_reentrant`, checkpoint parts of the "
+                               "wrapped module, or leave static_graph off",
+                               rank));
+  }
+}
+
 }  // namespace
 
 struct DdpEngine::Impl {
@@ -175,6 +188,7 @@ DdpEngine::~DdpEngine() = default;
 void DdpEngine::before_forward() {
   Impl& impl = *impl_;
   const bool has_gradients = at::GradMode::is_enabled();
+  check_not_checkpointed_static(impl.options, impl.communicator.rank());
   const bool synchronized = has_gradients && impl.synchronizes();
   if (synchronized) {
     if (is_sampled(impl.reducer->num_armed(), impl.options.logging_sample_rate)) {
