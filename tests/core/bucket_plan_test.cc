@@ -37,6 +37,16 @@ TEST(BucketPlanTest, ClosesABucketOnceItsCapIsReachedOrExceeded) {
               ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3), ElementsAre(4)));
 }
 
+// Caps 4, then 8. Without 0 and 2: 1 fills the first bucket, 3 and 4 the second.
+TEST(BucketPlanTest, ATensorWithSparseGradientsIsABucketAndCountsForNoCap) {
+  const SparseFlags sparse = {true, false, true, false, false};
+  EXPECT_THAT(assign_buckets(floats({4, 4, 4, 4, 4}), {4, 8}, sparse),
+              ElementsAre(ElementsAre(0), ElementsAre(1), ElementsAre(2), ElementsAre(3, 4)));
+  EXPECT_THAT(assign_buckets_in_order(floats({4, 4, 4, 4, 4}), {4, 8}, {3, 2, 4, 0, 1}, sparse),
+              ElementsAre(ElementsAre(3), ElementsAre(2), ElementsAre(0), ElementsAre(4, 1)));
+  EXPECT_THROW(assign_buckets(floats({4}), {4}, {true, false}), UsageError);
+}
+
 TEST(BucketPlanTest, AHugeTensorIsGluedToTheSmallOnesBeforeIt) {
   EXPECT_THAT(assign_buckets(floats({4, 4, 400, 4}), {100}),
               ElementsAre(ElementsAre(0, 1, 2), ElementsAre(3)));

@@ -46,6 +46,7 @@ TEST(BucketTest, AParameterWithGapsGetsAContiguousView) {
 TEST(BucketTest, RejectsEmptyAndMixedBuckets) {
   EXPECT_THROW(Bucket({at::zeros({1})}, {}), UsageError);
   EXPECT_THROW(Bucket({at::zeros({1}), at::zeros({1}, at::kDouble)}, {0, 1}), UsageError);
+  EXPECT_THROW(Bucket({at::zeros({1}), at::zeros({1})}, {0, 1}, /*is_sparse=*/true), UsageError);
 }
 
 // 1/3 in double, rounded to float once, times 5 is not always 5/3 rounded once: the two ways of

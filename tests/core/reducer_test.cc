@@ -171,6 +171,51 @@ TEST(ReducerTest, TwoForwardsAndOneBackwardOverTheirSumReduceTheSum) {
   EXPECT_THAT(results[0], ElementsAre(3.0));
 }
 
+// Two outputs of one forward, one backward each; what lies between is local (F7).
+struct TwoOutputsImpl : torch::nn::Module {
+  TwoOutputsImpl()
+      : a(register_parameter("a", torch::ones({1}))),
+        b(register_parameter("b", torch::ones({1}))) {}
+  std::tuple<at::Tensor, at::Tensor> forward(double k) { return {a * k, b * k}; }
+  at::Tensor a, b;
+};
+
+TEST(ReducerTest, OneBackwardPerOutputReducesInTheLastOne) {
+  for (const bool as_view : {false, true}) {
+    const auto results = run_ranks(2, [&](LocalCommunicator& communicator) {
+      const auto module = std::make_shared<TwoOutputsImpl>();
+      DdpOptions options;
+      options.gradient_as_bucket_view = as_view;
+      DistributedDataParallel<TwoOutputsImpl> ddp(module, communicator, options);
+      std::vector<double> seen;
+      for (int step = 0; step < 3; ++step) {
+        clear_gradients(*module);
+        const auto [first, second] = ddp(coefficient_of(communicator));
+        first.sum().backward();
+        second.sum().backward();
+        seen.push_back(module->a.grad().item<double>());
+        seen.push_back(module->b.grad().item<double>());
+      }
+      return seen;
+    });
+    EXPECT_THAT(results[1], ElementsAre(1.5, 1.5, 1.5, 1.5, 1.5, 1.5));
+  }
+}
+
+// The reduction of the first backward disarms, so the second stays local (F9).
+TEST(ReducerTest, OfTwoForwardsWithABackwardEachOnlyTheFirstIsReduced) {
+  const auto results = run_ranks(2, [](LocalCommunicator& communicator) {
+    ParameterBank bank = scalar_bank(1);
+    BankDdp ddp(bank.ptr(), communicator);
+    const at::Tensor first = ddp(all_terms(1, coefficient_of(communicator)));
+    const at::Tensor second = ddp(all_terms(1, coefficient_of(communicator)));
+    first.backward();
+    second.backward();
+    return gradients(*bank)[0];
+  });
+  EXPECT_THAT(results, ElementsAre(1.5 + 1, 1.5 + 2));
+}
+
 TEST(ReducerTest, AForwardWithoutBackwardIsAllowed) {
   const auto results = run_ranks(2, [](LocalCommunicator& communicator) {
     ParameterBank bank = scalar_bank(2);
