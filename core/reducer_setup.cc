@@ -77,6 +77,7 @@ void Reducer::remove_hooks() {
     compat::remove_post_hook(*accumulator, key);
   }
   hooks_.clear();
+  ready_order_.clear();
   disarm();
 }
 

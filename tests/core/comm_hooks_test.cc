@@ -162,32 +162,57 @@ TEST(CommHooksTest, QuantisedZerosStayZeros) {
   EXPECT_THAT(results[0], ::testing::ElementsAre(0, 0));
 }
 
-// Four ranks; subgroups {0, 1} and {2, 3}. Gradients are 1, 3, 5, 7: mean 4, then 2 or 6.
+// Subgroups {0, 1} and {2, 3}, as far as these ranks exist. Two iterations of two buckets are
+// global, the others local.
 TEST(CommHooksTest, PostLocalSgdAveragesOverAllRanksFirstAndOverASubgroupLater) {
-  for (const bool has_subgroup : {true, false}) {
-    const std::vector<std::shared_ptr<LocalGroup>> pairs = {std::make_shared<LocalGroup>(2),
-                                                            std::make_shared<LocalGroup>(2)};
-    const auto results = run_ranks(4, [&](LocalCommunicator& communicator) {
-      const std::int64_t rank = communicator.rank();
-      LocalCommunicator pair(pairs[static_cast<std::size_t>(rank / 2)], rank % 2);
-      ParameterBank bank = scalar_bank(2);
-      BankDdp ddp(bank.ptr(), communicator, one_parameter_per_bucket());
-      PostLocalSgdOptions options;
-      options.start_iter = 2;
-      options.subgroup = has_subgroup ? &pair : nullptr;
-      ddp.register_comm_hook(post_local_sgd_hook(communicator, options), "post-local");
-      std::vector<double> seen;
-      for (int step = 0; step < 4; ++step) {
-        clear_gradients(*bank);
-        train_once(ddp, all_terms(2, static_cast<double>(2 * rank + 1)));
-        seen.push_back(gradients(*bank)[0]);
-        seen.push_back(gradients(*bank)[1]);
-      }
-      return seen;
+  const auto mean = [](std::int64_t first, std::int64_t count) {
+    return sum_over(count, [&](std::int64_t i) {
+      return sevenths(first + i, {kNumel}) / static_cast<double>(count);
     });
-    for (std::size_t rank = 0; rank < results.size(); ++rank) {
-      const double local = has_subgroup ? (rank < 2 ? 2 : 6) : static_cast<double>(2 * rank + 1);
-      EXPECT_THAT(results[rank], ::testing::ElementsAre(4, 4, 4, 4, local, local, local, local));
+  };
+  for (const std::int64_t world_size : {1, 2, 3, 4}) {
+    const auto subgroup_size = [&](std::int64_t rank) {
+      return std::min<std::int64_t>(2, world_size - rank / 2 * 2);
+    };
+    for (const bool has_subgroup : {true, false}) {
+      for (const bool as_view : {false, true}) {
+        std::vector<std::shared_ptr<LocalGroup>> pairs;
+        for (std::int64_t rank = 0; rank < world_size; rank += 2) {
+          pairs.push_back(std::make_shared<LocalGroup>(subgroup_size(rank)));
+        }
+        const auto results = run_ranks(world_size, [&](LocalCommunicator& communicator) {
+          const std::int64_t rank = communicator.rank();
+          LocalCommunicator pair(pairs[static_cast<std::size_t>(rank / 2)], rank % 2);
+          const auto module = std::make_shared<DictatedImpl>(
+              std::vector<at::Tensor>{at::zeros({kNumel}), at::zeros({kNumel})});
+          DdpOptions ddp_options = one_parameter_per_bucket();
+          ddp_options.gradient_as_bucket_view = as_view;
+          DictatedDdp ddp(module, communicator, ddp_options);
+          PostLocalSgdOptions options;
+          options.start_iter = 2;
+          options.subgroup = has_subgroup ? &pair : nullptr;
+          ddp.register_comm_hook(post_local_sgd_hook(communicator, options), "post-local");
+          std::vector<at::Tensor> seen;
+          for (int step = 0; step < 4; ++step) {
+            module->zero_grad();
+            const at::Tensor mine = sevenths(rank, {kNumel});
+            ddp(std::vector<at::Tensor>{mine, mine}).backward();
+            for (const at::Tensor& gradient : gradient_tensors(*module)) {
+              seen.push_back(gradient);
+            }
+          }
+          return seen;
+        });
+        for (std::int64_t rank = 0; rank < world_size; ++rank) {
+          const at::Tensor local =
+              has_subgroup ? mean(rank / 2 * 2, subgroup_size(rank)) : sevenths(rank, {kNumel});
+          const auto& seen = results[static_cast<std::size_t>(rank)];
+          for (std::size_t i = 0; i < seen.size(); ++i) {
+            EXPECT_TRUE(same(seen[i], i < 4 ? mean(0, world_size) : local))
+                << "rank " << rank << " of " << world_size << ", gradient " << i;
+          }
+        }
+      }
     }
   }
 }

@@ -173,6 +173,31 @@ TEST(DdpLifecycleTest, WithoutItsHooksAWrapperLeavesTheModuleToAnother) {
   }
 }
 
+TEST(DdpLifecycleTest, RemovingTheHooksForgetsAnUnfinishedReduction) {
+  run_ranks(1, [](LocalCommunicator& communicator) {
+    ParameterBank bank = scalar_bank(2);
+    BankDdp ddp(bank.ptr(), communicator);
+    train_once(ddp, {{0}});
+    EXPECT_THROW(ddp.check_finalized(), DdpError);
+    ddp.remove_hooks();
+    EXPECT_FALSE(ddp.engine().state().unfinished);
+    EXPECT_NO_THROW(ddp(all_terms(2)));
+  });
+}
+
+TEST(DdpLifecycleTest, WithoutItsHooksAWrapperLeavesBuffersAlone) {
+  const auto broadcasts = run_ranks(2, [](LocalCommunicator& communicator) {
+    BufferedDdp ddp(std::make_shared<BufferedImpl>(), communicator);
+    ddp().backward();
+    ddp.remove_hooks();
+    const std::int64_t before = communicator.count(CallSite::kBuffers);
+    ddp().backward();
+    ddp().backward();
+    return communicator.count(CallSite::kBuffers) - before;
+  });
+  EXPECT_THAT(broadcasts, ElementsAre(0, 0));
+}
+
 // Rank 2 of 3 leaves; the others fail inside backward and go on as a group of two.
 TEST(DdpLifecycleTest, SurvivorsGoOnWithAnotherCommunicatorAfterAFailure) {
   for (const bool as_view : {false, true}) {
