@@ -56,6 +56,14 @@ std::string_view to_string(CallSite site) {
       return "script";
     case CallSite::kSyncBatchNorm:
       return "sync_batch_norm";
+    case CallSite::kJoinActive:
+      return "join_active";
+    case CallSite::kJoinEarlyEnd:
+      return "join_early_end";
+    case CallSite::kJoinPlan:
+      return "join_plan";
+    case CallSite::kJoinSource:
+      return "join_source";
   }
   throw InvariantError("unknown call site");
 }

@@ -29,6 +29,10 @@ enum class CallSite : std::uint8_t {
   kScript,        ///< any other collective of the training script
   /// Statistics of all batches in a SyncBatchNorm, or the sums of its backward.
   kSyncBatchNorm,
+  kJoinActive,    ///< join: how many ranks still have inputs (O1)
+  kJoinEarlyEnd,  ///< join: has any rank joined, where that is an error (O4)
+  kJoinPlan,      ///< join: what the active ranks are about to do in this iteration (O1, O9)
+  kJoinSource,    ///< join: which rank has the authoritative state (J2, O3)
 };
 
 /// Names as they appear in traces, reports and scenario files ("all_reduce", "bucket", ...).

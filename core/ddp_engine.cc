@@ -11,6 +11,7 @@
 
 #include "core/check.h"
 #include "core/checkpoint.h"
+#include "core/ddp_join.h"
 #include "core/module_states.h"
 #include "core/parameter_check.h"
 #include "core/reducer.h"
@@ -104,8 +105,8 @@ void check_devices(const Selection& selection) {
 
 // The backward inside `checkpoint` ends before any accumulator runs, and with it the first backward
 // of a static graph, which would reduce nothing and record that no parameter is used (A11, L7).
-void check_not_checkpointed_static(const DdpOptions& options, std::int64_t rank) {
-  if (options.static_graph && recomputes_without_accumulating()) {
+void check_not_checkpointed_static(const Reducer& reducer, std::int64_t rank) {
+  if (reducer.is_static() && recomputes_without_accumulating()) {
     throw DdpError("checkpoint_static_graph",
                    fmt::format("rank {}: with a static graph the wrapper itself cannot be inside "
                                "`checkpoint`: use `checkpoint_reentrant`, checkpoint parts of the "
@@ -117,14 +118,17 @@ void check_not_checkpointed_static(const DdpOptions& options, std::int64_t rank)
 }  // namespace
 
 struct DdpEngine::Impl {
-  Impl(torch::nn::Module& module_in, Communicator& communicator_in, const DdpOptions& options_in)
+  Impl(torch::nn::Module& module_in, Communicator& communicator_in, const DdpOptions& options_in,
+       DdpEngine& engine)
       : module(module_in),
         communicator(&communicator_in),
         options(options_in),
-        ignored(options_in.ignored.begin(), options_in.ignored.end()) {}
+        ignored(options_in.ignored.begin(), options_in.ignored.end()),
+        join(engine) {}
 
-  void broadcast(const std::vector<at::Tensor>& tensors, CallSite site) {
+  void broadcast(const std::vector<at::Tensor>& tensors, CallSite site, std::int64_t root) {
     BroadcastOptions broadcast_options;
+    broadcast_options.root = root;
     broadcast_options.site = site;
     broadcast_options.step = site == CallSite::kModuleStates ? -1 : step;
     broadcast_coalesced(*communicator, tensors, broadcast_options);
@@ -143,6 +147,7 @@ struct DdpEngine::Impl {
   DdpOptions options;
   std::set<std::string> ignored;
   std::unique_ptr<Reducer> reducer;
+  DdpJoin join;
   BufferHook buffer_hook;
   BufferHookPoint buffer_point = BufferHookPoint::kPreForward;  // also of the broadcast (E4)
   DdpLoggingData logging;
@@ -156,17 +161,15 @@ struct DdpEngine::Impl {
 
 DdpEngine::DdpEngine(torch::nn::Module& module, Communicator& communicator,
                      const DdpOptions& options)
-    : impl_(std::make_unique<Impl>(module, communicator, options)) {
+    : impl_(std::make_unique<Impl>(module, communicator, options, *this)) {
   LOCKSTEP_USAGE(options.logging_sample_rate > 0, "the logging sample rate is {}, but must be > 0",
                  options.logging_sample_rate);
   check_ignored(module, options.ignored);
-  Selection states = select(module.named_parameters(), impl_->ignored);
-  Selection selection = trainable(states);
+  Selection selection = trainable(select(module.named_parameters(), impl_->ignored));
   LOCKSTEP_USAGE(!selection.tensors.empty(),
                  "the module has no parameter that requires a gradient: nothing to synchronise");
   check_devices(selection);
-  const Selection buffers = select(module.named_buffers(), impl_->ignored);
-  impl_->has_buffers = !buffers.tensors.empty();
+  impl_->has_buffers = !select(module.named_buffers(), impl_->ignored).tensors.empty();
   SparseFlags sparse = sparse_flags(module, selection);
   impl_->reducer =
       std::make_unique<Reducer>(std::move(selection.tensors), std::move(selection.names),
@@ -176,10 +179,7 @@ DdpEngine::DdpEngine(torch::nn::Module& module, Communicator& communicator,
   impl_->logging.broadcast_buffers = options.broadcast_buffers;
   if (options.init_sync) {
     verify_parameters(communicator, impl_->reducer->parameters(), impl_->reducer->names());
-    if (options.broadcast_buffers) {
-      states.tensors.insert(states.tensors.end(), buffers.tensors.begin(), buffers.tensors.end());
-    }
-    impl_->broadcast(states.tensors, CallSite::kModuleStates);
+    broadcast_states(0);
   }
 }
 
@@ -188,7 +188,7 @@ DdpEngine::~DdpEngine() = default;
 void DdpEngine::before_forward() {
   Impl& impl = *impl_;
   const bool has_gradients = at::GradMode::is_enabled();
-  check_not_checkpointed_static(impl.options, impl.communicator.rank());
+  check_not_checkpointed_static(*impl.reducer, impl.communicator->rank());
   const bool synchronized = has_gradients && impl.synchronizes();
   if (synchronized) {
     if (is_sampled(impl.reducer->num_armed(), impl.options.logging_sample_rate)) {
@@ -199,13 +199,43 @@ void DdpEngine::before_forward() {
     }
     ++impl.num_synchronized_forwards;
   }
-  impl.reducer->set_step(impl.step);
+  if (impl.join.is_entered()) {
+    impl.join.begin_forward({has_gradients, synchronized, impl.step});
+  }
   impl.tell(EventKind::kForward, synchronized ? 1 : 0);
+  begin_collectives(has_gradients);
+}
+
+void DdpEngine::begin_collectives(bool has_gradients) {
+  Impl& impl = *impl_;
+  impl.reducer->set_step(impl.step);
   if (has_gradients) {
     impl.reducer->rebuild_buckets_if_due();
   }
   impl.reducer->wait_installed();
   sync_buffers(BufferHookPoint::kPreForward);
+}
+
+void DdpEngine::shadow_forward(const ForwardPlan& plan) {
+  Impl& impl = *impl_;
+  impl.step = plan.step;
+  begin_collectives(plan.has_gradients);
+  sync_buffers(BufferHookPoint::kPostForward);
+  impl.require_buffer_sync = plan.synchronizes;
+  if (plan.synchronizes) {
+    ++impl.num_synchronized_forwards;
+    impl.reducer->reduce_zeros();
+  }
+}
+
+void DdpEngine::broadcast_states(std::int64_t root) {
+  Impl& impl = *impl_;
+  std::vector<at::Tensor> states = select(impl.module.named_parameters(), impl.ignored).tensors;
+  if (impl.options.broadcast_buffers) {
+    const Selection buffers = select(impl.module.named_buffers(), impl.ignored);
+    states.insert(states.end(), buffers.tensors.begin(), buffers.tensors.end());
+  }
+  impl.broadcast(states, CallSite::kModuleStates, root);
 }
 
 void DdpEngine::sync_buffers(BufferHookPoint point) {
@@ -214,10 +244,11 @@ void DdpEngine::sync_buffers(BufferHookPoint point) {
       !impl.has_buffers) {
     return;
   }
+  const std::int64_t root = impl.join.is_entered() ? impl.join.buffer_source() : 0;
   // Collected anew because modules replace their buffers (J3).
   const Selection buffers = select(impl.module.named_buffers(), impl.ignored);
   if (impl.buffer_hook == nullptr) {
-    impl.broadcast(buffers.tensors, CallSite::kBuffers);
+    impl.broadcast(buffers.tensors, CallSite::kBuffers, root);
   } else {
     const at::NoGradGuard no_grad;
     std::map<std::string, at::Tensor> named;
@@ -237,9 +268,14 @@ bool DdpEngine::wants_output_tensors() const {
 void DdpEngine::after_forward(const std::vector<at::Tensor*>& outputs) {
   Impl& impl = *impl_;
   const bool wants_sink = wants_output_tensors();
+  std::function<std::int64_t()> divisor;  // the world size
+  if (impl.join.is_entered()) {
+    divisor = [by = impl.join.end_forward()] { return by; };
+  }
   sync_buffers(BufferHookPoint::kPostForward);
   impl.require_buffer_sync = at::GradMode::is_enabled() && impl.synchronizes();
   if (impl.require_buffer_sync) {
+    impl.reducer->divide_next_by(std::move(divisor));
     impl.reducer->arm(outputs);
   }
   if (wants_sink) {
@@ -288,6 +324,12 @@ void DdpEngine::set_communicator(Communicator& communicator) {
   impl_->reducer->set_communicator(communicator);
   impl_->require_buffer_sync = true;
 }
+
+Joinable& DdpEngine::joinable() { return impl_->join; }
+
+Communicator& DdpEngine::communicator() { return *impl_->communicator; }
+
+bool DdpEngine::awaits_static_graph() const { return impl_->reducer->awaits_static_graph(); }
 
 DdpLoggingData DdpEngine::logging_data() const {
   DdpLoggingData data = impl_->logging;

@@ -21,6 +21,12 @@ class Module;
 }
 
 namespace lockstep {
+class DdpJoin;
+class Joinable;
+struct ForwardPlan;
+}  // namespace lockstep
+
+namespace lockstep {
 
 /// Plain options; the defaults are PyTorch's.
 struct DdpOptions {
@@ -101,6 +107,9 @@ class DdpEngine {
   /// nothing; not to be called inside backward. `communicator` outlives the engine.
   void set_communicator(Communicator& communicator);
 
+  /// For `join`, alone or together with others.
+  Joinable& joinable();
+
   /// Facts for whoever looks for a problem; see DdpLoggingData for when they are taken.
   DdpLoggingData logging_data() const;
 
@@ -114,8 +123,15 @@ class DdpEngine {
 
  private:
   friend class NoSyncGuard;
+  friend class DdpJoin;
   struct Impl;
   void sync_buffers(BufferHookPoint point);
+  void begin_collectives(bool has_gradients);
+  // For DdpJoin.
+  Communicator& communicator();
+  bool awaits_static_graph() const;
+  void shadow_forward(const ForwardPlan& plan);
+  void broadcast_states(std::int64_t root);
 
   std::unique_ptr<Impl> impl_;
 };

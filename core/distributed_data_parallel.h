@@ -14,6 +14,7 @@
 
 #include "core/communicator.h"
 #include "core/ddp_engine.h"
+#include "core/join.h"
 #include "core/observer.h"
 #include "core/output_tensors.h"
 
@@ -68,6 +69,18 @@ class DistributedDataParallel {
   /// The training loop's own step number, put into collective tags and errors. Without it, tags
   /// count synchronised forwards.
   void set_step(std::int64_t step) { engine_.set_step(step); }
+
+  /// Runs `body`, on each rank with as many forwards as it has inputs; see `lockstep::join`.
+  ///
+  /// In the end all ranks have the parameters and buffers of the last rank to run out, the highest
+  /// if there are several (O3). Every forward counts as an iteration. Ranks that are still active
+  /// use no_sync and no_grad alike, and let a backward follow every synchronised forward: joined
+  /// ranks count on it.
+  /// Errors: UsageError for a static graph that has not been through a synchronised iteration, and
+  ///         for a join inside a join; DdpError `join_plan_mismatch`; as `lockstep::join`.
+  void join(const std::function<void()>& body, const JoinOptions& options = {}) {
+    lockstep::join({&engine_.joinable()}, body, options);
+  }
 
   /// See the methods of the same names in DdpEngine.
   void register_comm_hook(CommHook hook, const std::string& name) {

@@ -4,8 +4,6 @@
 
 #include <torch/types.h>
 
-#include <numeric>
-
 #include "core/check.h"
 #include "core/sparse_all_reduce.h"
 #include "core/torch_compat.h"
@@ -256,34 +254,6 @@ void Reducer::disarm() {
   divisor_source_ = nullptr;
   divisor_ = 0;
   progress_.finalized();
-}
-
-void Reducer::reduce_zeros() {
-  LOCKSTEP_USAGE(!static_graph_, "a static graph cannot go on without gradients on some rank");
-  LOCKSTEP_CHECK(!owed_, "a reduction is under way");
-  const at::NoGradGuard no_grad;
-  std::vector<at::Tensor> buffers;
-  std::vector<PendingTensor> results;
-  for (std::size_t i = 0; i < buckets_.size(); ++i) {
-    const Bucket& bucket = buckets_[i];
-    const auto first = static_cast<std::size_t>(bucket.slots.front().parameter);
-    buffers.push_back(bucket.is_sparse ? no_sparse_rows(parameters_[first])
-                                       : at::zeros_like(bucket.flat));
-    results.push_back(launch(i, buffers.back()));
-    tell(EventKind::kBucketLaunched, static_cast<std::int64_t>(i));
-  }
-  UsedMap nothing_used(static_cast<std::int64_t>(parameters_.size()), parameters_.front().device());
-  if (finds_unused()) {
-    nothing_used.launch(*communicator_, tag(CallSite::kUsedMap));
-  }
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    check_result(i, buffers[i], results[i].wait());
-  }
-  nothing_used.wait();
-  if (may_rebuild() && ready_order_.empty()) {
-    ready_order_.resize(parameters_.size());
-    std::iota(ready_order_.begin(), ready_order_.end(), std::int64_t{0});
-  }
 }
 
 }  // namespace lockstep

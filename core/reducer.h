@@ -84,13 +84,15 @@ class Reducer {
   void divide_next_by(std::function<std::int64_t()> source) { divisor_source_ = std::move(source); }
   /// Takes part in one reduction of the others without gradients: buckets of zeros through the
   /// hook, then a used map of zeros (N7, O7, O10). Gradients are not touched. A reducer that has
-  /// recorded no order of gradients yet will propose the order of declaration (D8). Errors:
-  /// UsageError with a static graph, whose first iteration this cannot follow (L11);
-  ///         CommError; DdpError as a backward.
+  /// recorded no order of gradients yet will propose the order of declaration (D8).
+  /// Errors: UsageError if `awaits_static_graph` (L11); CommError; DdpError as a backward.
   void reduce_zeros();
 
   /// See DdpEngine. Errors: DdpError `static_graph_too_late` (K5).
   void set_static_graph();
+  bool is_static() const { return static_graph_; }
+  /// The next synchronised backward is the one that records the static graph (L2).
+  bool awaits_static_graph() const { return counts_hooks(); }
   void remove_hooks();
   bool has_hooks() const { return !hooks_.empty(); }
   void set_communicator(Communicator& communicator);
