@@ -15,6 +15,7 @@
 #include <unordered_set>
 
 #include "core/check.h"
+#include "core/torch_compat.h"
 
 namespace lockstep {
 namespace {
@@ -235,9 +236,8 @@ variable_list run_checkpoint(CheckpointBody body, const variable_list& inputs,
                              const CheckpointOptions& options) {
   variable_list arguments = inputs;
   arguments.insert(arguments.end(), parameters.begin(), parameters.end());
-  const std::shared_ptr<CheckpointNode> node(
-      new CheckpointNode(std::move(body), inputs, parameters, is_reentrant),
-      torch::autograd::deleteNode);
+  const auto node =
+      compat::make_node<CheckpointNode>(std::move(body), inputs, parameters, is_reentrant);
   node->set_next_edges(torch::autograd::collect_next_edges(arguments));
   variable_list outputs = node->run(inputs, options.preserve_rng_state);
   for (at::Tensor& output : outputs) {

@@ -64,6 +64,8 @@ std::string_view to_string(CallSite site) {
       return "join_plan";
     case CallSite::kJoinSource:
       return "join_source";
+    case CallSite::kChecks:
+      return "checks";
   }
   throw InvariantError("unknown call site");
 }

@@ -33,6 +33,7 @@ enum class CallSite : std::uint8_t {
   kJoinEarlyEnd,  ///< join: has any rank joined, where that is an error (O4)
   kJoinPlan,      ///< join: what the active ranks are about to do in this iteration (O1, O9)
   kJoinSource,    ///< join: which rank has the authoritative state (J2, O3)
+  kChecks,        ///< comparisons of checked mode
 };
 
 /// Names as they appear in traces, reports and scenario files ("all_reduce", "bucket", ...).

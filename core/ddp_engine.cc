@@ -6,6 +6,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <unordered_set>
 
@@ -148,6 +149,8 @@ struct DdpEngine::Impl {
   std::set<std::string> ignored;
   std::unique_ptr<Reducer> reducer;
   DdpJoin join;
+  std::optional<ModuleWatch> watch;  // checked mode only
+  CheckedState checked_state;
   BufferHook buffer_hook;
   BufferHookPoint buffer_point = BufferHookPoint::kPreForward;  // also of the broadcast (E4)
   DdpLoggingData logging;
@@ -162,6 +165,11 @@ struct DdpEngine::Impl {
 DdpEngine::DdpEngine(torch::nn::Module& module, Communicator& communicator,
                      const DdpOptions& options)
     : impl_(std::make_unique<Impl>(module, communicator, options, *this)) {
+  LOCKSTEP_USAGE(
+      options.checks.backwards_per_forward > 0 && options.checks.replicas_every >= 0,
+      "checks: {} backwards per forward, replicas every {} steps; expected at least one, "
+      "and no negative number",
+      options.checks.backwards_per_forward, options.checks.replicas_every);
   LOCKSTEP_USAGE(options.logging_sample_rate > 0, "the logging sample rate is {}, but must be > 0",
                  options.logging_sample_rate);
   check_ignored(module, options.ignored);
@@ -177,6 +185,10 @@ DdpEngine::DdpEngine(torch::nn::Module& module, Communicator& communicator,
   impl_->logging = impl_->reducer->facts();
   impl_->logging.module_name = module.name();
   impl_->logging.broadcast_buffers = options.broadcast_buffers;
+  if (options.checks.level != Checks::kOff) {
+    verify_module(communicator, module, impl_->ignored);
+    impl_->watch.emplace(module, impl_->ignored);
+  }
   if (options.init_sync) {
     verify_parameters(communicator, impl_->reducer->parameters(), impl_->reducer->names());
     broadcast_states(0);
@@ -203,7 +215,14 @@ void DdpEngine::before_forward() {
     impl.join.begin_forward({has_gradients, synchronized, impl.step});
   }
   impl.tell(EventKind::kForward, synchronized ? 1 : 0);
+  if (impl.watch) {
+    impl.watch->look(impl.module, impl.communicator->rank(), impl.step);
+  }
   begin_collectives(has_gradients);
+  // Joined ranks take part in no comparison, and their replicas are behind.
+  if (synchronized && impl.watch && !impl.join.is_entered()) {
+    check_replicas();
+  }
 }
 
 void DdpEngine::begin_collectives(bool has_gradients) {
@@ -238,6 +257,32 @@ void DdpEngine::broadcast_states(std::int64_t root) {
   impl.broadcast(states, CallSite::kModuleStates, root);
 }
 
+void DdpEngine::check_replicas() {
+  Impl& impl = *impl_;
+  const CheckOptions& checks = impl.options.checks;
+  const std::int64_t every = checks.level == Checks::kFull ? 1 : checks.replicas_every;
+  if (every == 0 || (impl.num_synchronized_forwards - 1) % every != 0) {
+    return;
+  }
+  std::vector<std::pair<std::string, at::Tensor>> state;
+  const auto add = [&](const Selection& selection) {
+    for (std::size_t i = 0; i < selection.tensors.size(); ++i) {
+      state.emplace_back(selection.names[i], selection.tensors[i]);
+    }
+  };
+  add(select(impl.module.named_parameters(), impl.ignored));
+  if (impl.require_buffer_sync && impl.options.broadcast_buffers && impl.buffer_hook == nullptr) {
+    add(select(impl.module.named_buffers(), impl.ignored));  // else each rank's own
+  }
+  if (impl.checked_state != nullptr) {
+    const auto extra = impl.checked_state();
+    state.insert(state.end(), extra.begin(), extra.end());
+  }
+  verify_replicas(*impl.communicator, state, impl.step);
+}
+
+void DdpEngine::set_checked_state(CheckedState state) { impl_->checked_state = std::move(state); }
+
 void DdpEngine::sync_buffers(BufferHookPoint point) {
   Impl& impl = *impl_;
   if (point != impl.buffer_point || !impl.require_buffer_sync || !impl.options.broadcast_buffers ||
@@ -262,12 +307,13 @@ void DdpEngine::sync_buffers(BufferHookPoint point) {
 
 bool DdpEngine::wants_output_tensors() const {
   return at::GradMode::is_enabled() && impl_->reducer->has_hooks() &&
-         impl_->reducer->wants_sink(impl_->require_backward_sync);
+         (impl_->watch || impl_->reducer->wants_sink(impl_->require_backward_sync));
 }
 
 void DdpEngine::after_forward(const std::vector<at::Tensor*>& outputs) {
   Impl& impl = *impl_;
-  const bool wants_sink = wants_output_tensors();
+  const bool wants_sink = at::GradMode::is_enabled() && impl.reducer->has_hooks() &&
+                          impl.reducer->wants_sink(impl.require_backward_sync);
   std::function<std::int64_t()> divisor;  // the world size
   if (impl.join.is_entered()) {
     divisor = [by = impl.join.end_forward()] { return by; };
@@ -275,11 +321,18 @@ void DdpEngine::after_forward(const std::vector<at::Tensor*>& outputs) {
   sync_buffers(BufferHookPoint::kPostForward);
   impl.require_buffer_sync = at::GradMode::is_enabled() && impl.synchronizes();
   if (impl.require_buffer_sync) {
+    if (impl.options.checks.level == Checks::kFull && !impl.join.is_entered()) {
+      verify_unused(*impl.communicator, impl.reducer->unused_in(outputs), impl.reducer->names(),
+                    impl.options.find_unused_parameters || impl.reducer->is_static(), impl.step);
+    }
     impl.reducer->divide_next_by(std::move(divisor));
     impl.reducer->arm(outputs);
   }
   if (wants_sink) {
     impl.reducer->attach_sink_to(outputs);
+  }
+  if (impl.watch && impl.require_buffer_sync) {
+    impl.reducer->watch_backward_of(outputs);
   }
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/checks.h"
 #include "core/comm_hook.h"
 #include "core/communicator.h"
 #include "core/ddp_logging.h"
@@ -43,6 +44,7 @@ struct DdpOptions {
   bool init_sync = true;                ///< verify and broadcast at construction (A6, A7)
   std::vector<std::string> ignored;     ///< parameters and buffers left alone (A2)
   std::int64_t logging_sample_rate = 100;  ///< of `logging_data`, positive (Q1)
+  CheckOptions checks;                     ///< the same on all ranks
   Observer* observer = nullptr;            ///< outlives the engine; may be null
 };
 
@@ -101,6 +103,8 @@ class DdpEngine {
   /// Gradients are no longer touched and forwards no longer synchronise, so that another wrapper
   /// can take over the module (A9). Issues nothing; not to be called inside backward.
   void remove_hooks();
+  /// What checked mode compares over the ranks besides parameters and buffers.
+  void set_checked_state(CheckedState state);
   /// Goes on with another group, also after an error (F14): what was under way is dropped, buckets
   /// take their initial layout and will be rebuilt, a static graph is counted anew. Gradients and
   /// states stay as they are, a communication hook keeps its own communicator (N10). Issues
@@ -127,6 +131,7 @@ class DdpEngine {
   struct Impl;
   void sync_buffers(BufferHookPoint point);
   void begin_collectives(bool has_gradients);
+  void check_replicas();
   // For DdpJoin.
   Communicator& communicator();
   bool awaits_static_graph() const;

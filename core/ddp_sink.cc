@@ -9,6 +9,8 @@
 #include <memory>
 #include <utility>
 
+#include "core/torch_compat.h"
+
 namespace lockstep {
 namespace {
 
@@ -30,8 +32,7 @@ class DdpSink : public torch::autograd::Node {
 }  // namespace
 
 void attach_sink(const std::vector<at::Tensor*>& outputs, std::function<void()> on_backward) {
-  const std::shared_ptr<DdpSink> sink(new DdpSink(std::move(on_backward)),
-                                      torch::autograd::deleteNode);
+  const auto sink = compat::make_node<DdpSink>(std::move(on_backward));
   torch::autograd::edge_list edges;
   edges.reserve(outputs.size());
   for (const at::Tensor* output : outputs) {

@@ -15,6 +15,7 @@ void Reducer::arm(const std::vector<at::Tensor*>& outputs) {
   armed_ = true;
   ready_.assign(parameters_.size(), false);
   has_marked_unused_ = false;
+  num_backwards_ = 0;
   next_bucket_ = 0;
   for (Bucket& bucket : buckets_) {
     bucket.num_pending = static_cast<std::int64_t>(bucket.slots.size());
@@ -191,6 +192,36 @@ void Reducer::on_sink_backward() {
   } else if (all_unused() && !has_marked_unused_) {
     queue(&Reducer::complete_all_unused);
   }
+}
+
+// A hook on the tensor, not the sink: that would hand undefined gradients to parameters whose
+// outputs take no part in this backward, and so change what is being checked.
+void Reducer::watch_backward_of(const std::vector<at::Tensor*>& outputs) {
+  const std::weak_ptr<Reducer*> weak = self_;
+  for (const at::Tensor* output : outputs) {
+    if (output->defined() && output->requires_grad()) {
+      output->register_hook([weak](const at::Tensor& gradient) {
+        const std::shared_ptr<Reducer*> self = weak.lock();
+        if (self != nullptr && (*self)->armed_ && !(*self)->end_queued_) {
+          (*self)->end_queued_ = true;
+          (*self)->queue(&Reducer::check_backward_ended);
+        }
+        return gradient;
+      });
+    }
+  }
+}
+
+// Runs before `finalize`, which is queued later in the same backward. What is not launched by now
+// will not be in this backward.
+void Reducer::check_backward_ended() {
+  end_queued_ = false;
+  if (!armed_ || counts_hooks() || next_bucket_ == buckets_.size() ||
+      ++num_backwards_ < checks_.backwards_per_forward) {
+    return;
+  }
+  owed_ = true;
+  throw noted(unfinished_error());
 }
 
 // No hook runs on a rank that used no parameter; it still owes its zeros to the others.

@@ -19,6 +19,7 @@
 #include "core/ddp_engine.h"
 #include "core/error.h"
 #include "core/reducer_progress.h"
+#include "core/torch_compat.h"
 #include "core/unused_parameters.h"
 
 namespace lockstep {
@@ -64,6 +65,13 @@ class Reducer {
   /// Makes the next backward synchronise (E12). `outputs`: what the forward returned; only looked
   /// at with find_unused_parameters.
   void arm(const std::vector<at::Tensor*>& outputs);
+
+  /// Parameters that do not take part in `outputs`, ascending (I1).
+  std::vector<std::int64_t> unused_in(const std::vector<at::Tensor*>& outputs) const;
+  bool is_static() const { return static_graph_; }
+  /// Checked mode: a backward that reaches one of `outputs` and ends with the reduction unfinished
+  /// throws what the next forward would (K1, K4); see CheckOptions::backwards_per_forward.
+  void watch_backward_of(const std::vector<at::Tensor*>& outputs);
 
   /// True if the outputs of a forward must pass through `attach_sink_to` (E9).
   bool wants_sink(bool synchronized) const;
@@ -146,6 +154,7 @@ class Reducer {
   // Callbacks at the end of backward.
   void reduce_static_first();
   void complete_all_unused();
+  void check_backward_ended();
   void finalize();
 
   std::int64_t divisor();
@@ -176,6 +185,7 @@ class Reducer {
   bool as_view_;
   bool find_unused_;
   bool static_graph_;
+  CheckOptions checks_;
   CommHook comm_hook_;
   std::string comm_hook_name_;
   std::int64_t step_ = -1;
@@ -183,7 +193,7 @@ class Reducer {
   // Serialises hooks. Held across launches, which do not block; `state` does not need it.
   std::mutex hook_mutex_;
   // Accumulators are held because the tensors hold them weakly (A8).
-  std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, std::uintptr_t>> hooks_;
+  std::vector<std::pair<compat::NodePtr, std::uintptr_t>> hooks_;
   AccumulatorIndex accumulators_;
   // Callbacks and sinks may outlive the reducer; they hold this weakly.
   std::shared_ptr<Reducer*> self_;
@@ -199,6 +209,8 @@ class Reducer {
   std::vector<bool> ready_;
   std::vector<std::int64_t> unused_;
   bool has_marked_unused_ = false;
+  std::int64_t num_backwards_ = 0;  // that ended since arming; checked mode only
+  bool end_queued_ = false;
   UsedMap used_;
   std::function<std::int64_t()> divisor_source_;
   std::int64_t divisor_ = 0;  // 0: not resolved in this reduction

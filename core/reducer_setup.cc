@@ -58,6 +58,7 @@ Reducer::Reducer(std::vector<at::Tensor> parameters, std::vector<std::string> na
       as_view_(options.gradient_as_bucket_view),
       find_unused_(options.find_unused_parameters),
       static_graph_(options.static_graph),
+      checks_(options.checks),
       self_(std::make_shared<Reducer*>(this)),
       progress_(static_cast<std::int64_t>(parameters_.size())),
       ready_(parameters_.size(), false),
@@ -82,7 +83,7 @@ void Reducer::remove_hooks() {
 }
 
 void Reducer::register_hooks() {
-  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;
+  std::vector<compat::NodePtr> accumulators;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     accumulators.push_back(compat::grad_accumulator(parameters_[i]));
     const bool is_new =
@@ -195,6 +196,10 @@ BucketPlan Reducer::plan_of_rank_zero(const BucketPlan& own) {
     left -= count;
   }
   return plan;
+}
+
+std::vector<std::int64_t> Reducer::unused_in(const std::vector<at::Tensor*>& outputs) const {
+  return search_unused_parameters(outputs, accumulators_);
 }
 
 bool Reducer::wants_sink(bool synchronized) const {

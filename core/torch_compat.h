@@ -24,9 +24,23 @@
 
 namespace lockstep::compat {
 
+/// How LibTorch holds a node: by std::shared_ptr, from 2.14 on by its own intrusive pointer.
+using NodePtr =
+    decltype(torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>()));
+
+/// A new node of type `N` in LibTorch's own keeping.
+template <typename N, typename... Args>
+auto make_node(Args&&... args) {
+#if __has_include(<torch/csrc/autograd/node.h>)
+  return c10::make_intrusive<N>(std::forward<Args>(args)...);
+#else
+  return std::shared_ptr<N>(new N(std::forward<Args>(args)...), torch::autograd::deleteNode);
+#endif
+}
+
 /// The node that adds to `.grad` of a leaf that requires grad. The tensor holds it weakly: whoever
 /// hooks it must keep the returned pointer.
-inline std::shared_ptr<torch::autograd::Node> grad_accumulator(const at::Tensor& leaf) {
+inline NodePtr grad_accumulator(const at::Tensor& leaf) {
   return torch::autograd::impl::grad_accumulator(leaf);
 }
 

@@ -92,6 +92,10 @@ struct DdpSpec {
   bool static_graph = false;
   bool broadcast_buffers = true;
   bool init_sync = true;
+  /// "none" | "all_reduce" | "fp16_compress" | "bf16_compress" | "noop" | "quantize_per_tensor" |
+  /// "quantize_per_channel" | "power_sgd" | "post_local_sgd" (N)
+  std::string hook = "none";
+  std::string checks = "off";  ///< "off" | "fast" | "full"
 };
 
 /// Lists of ranks and steps: an empty one stands for all.

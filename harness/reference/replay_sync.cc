@@ -148,12 +148,25 @@ at::Tensor ReplaySync::contribution(std::size_t rank, std::size_t index) const {
     return at::zeros({parameter.numel()}, parameter.options());
   }
   const at::Tensor flat = gradient.reshape({-1});
-  if (plan_->division == Division::kAfter) {
+  if (plan_->division == Division::kAfter || value_.ddp.hook != "none") {
     return flat;
   }
   // G3: copied gradients are scaled by the reciprocal, aliased ones are divided in place.
   const double world_size = static_cast<double>(models_.size());
   return aliased(rank, index) ? flat.div(world_size) : flat.mul(1.0 / world_size);
+}
+
+// N6: a compressing hook casts first; then all of them divide in place, in the type they sum in.
+void ReplaySync::prepare_as_hook(std::vector<at::Tensor>& by_rank) const {
+  const std::string& hook = value_.ddp.hook;
+  for (at::Tensor& bucket : by_rank) {
+    if (hook == "fp16_compress") {
+      bucket = bucket.to(at::kHalf);
+    } else if (hook == "bf16_compress") {
+      bucket = bucket.to(at::kBFloat16);
+    }
+    bucket.div_(static_cast<double>(models_.size()));
+  }
 }
 
 void ReplaySync::reduce_bucket(const std::vector<std::int64_t>& bucket) {
@@ -167,6 +180,9 @@ void ReplaySync::reduce_bucket(const std::vector<std::int64_t>& bucket) {
       pieces.push_back(contribution(rank, static_cast<std::size_t>(index)));
     }
     by_rank.push_back(pieces.size() == 1 ? pieces.front().clone() : at::cat(pieces));
+  }
+  if (value_.ddp.hook != "none") {
+    prepare_as_hook(by_rank);
   }
   sim::ring_all_reduce(by_rank, ReduceOp::kSum);
   at::Tensor& result = by_rank.front();

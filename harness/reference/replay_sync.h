@@ -35,6 +35,7 @@ class ReplaySync final : public GradientSync {
   void mark_use();
   bool used(std::size_t rank, std::size_t index) const;
   void sync_buffers();
+  void prepare_as_hook(std::vector<at::Tensor>& by_rank) const;
   void reduce_bucket(const std::vector<std::int64_t>& bucket);
   bool aliased(std::size_t rank, std::size_t index) const;
   at::Tensor contribution(std::size_t rank, std::size_t index) const;

@@ -179,6 +179,12 @@ void describe(V& v, Of<DdpSpec>) {
   v.field("broadcast_buffers", &DdpSpec::broadcast_buffers, Any{},
           "buffers of rank 0 before every forward");
   v.field("init_sync", &DdpSpec::init_sync, Any{}, "parameters and buffers of rank 0 at the start");
+  v.field("hook", &DdpSpec::hook,
+          Choices{{"none", "all_reduce", "fp16_compress", "bf16_compress", "noop",
+                   "quantize_per_tensor", "quantize_per_channel", "power_sgd", "post_local_sgd"}},
+          "communication hook");
+  v.field("checks", &DdpSpec::checks, Choices{{"off", "fast", "full"}},
+          "checked mode: mistakes become errors before wrong gradients are used");
 }
 
 template <class V>

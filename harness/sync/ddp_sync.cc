@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <mutex>
 
+#include "core/check.h"
+#include "core/comm_hooks.h"
 #include "core/distributed_data_parallel.h"
+#include "core/power_sgd_hook.h"
 
 namespace lockstep::harness {
 namespace {
@@ -21,6 +24,11 @@ DdpOptions options_of(const SyncParts& parts) {
   options.broadcast_buffers = ddp.broadcast_buffers;
   options.init_sync = ddp.init_sync;
   options.ignored = parts.ignored;
+  if (ddp.checks != "off") {
+    options.checks.level = ddp.checks == "full" ? Checks::kFull : Checks::kFast;
+    // A scenario is short: look at the replicas in every step.
+    options.checks.replicas_every = 1;
+  }
   options.observer = parts.observer;
   for (const FaultSpec& fault : parts.value->faults) {
     if (fault.kind == "no_initial_broadcast") {
@@ -32,10 +40,40 @@ DdpOptions options_of(const SyncParts& parts) {
   return options;
 }
 
+CommHook hook_of(const std::string& name, Communicator& communicator) {
+  if (name == "all_reduce") {
+    return all_reduce_hook(communicator);
+  }
+  if (name == "fp16_compress") {
+    return fp16_compress_hook(communicator);
+  }
+  if (name == "bf16_compress") {
+    return bf16_compress_hook(communicator);
+  }
+  if (name == "noop") {
+    return noop_hook();
+  }
+  if (name == "quantize_per_tensor") {
+    return quantize_per_tensor_hook(communicator);
+  }
+  if (name == "quantize_per_channel") {
+    return quantize_per_channel_hook(communicator);
+  }
+  if (name == "power_sgd") {
+    return power_sgd_hook(communicator);
+  }
+  LOCKSTEP_CHECK(name == "post_local_sgd", "no hook is called {}", name);
+  return post_local_sgd_hook(communicator, {/*start_iter=*/1, /*subgroup=*/nullptr});
+}
+
 class DdpSync final : public GradientSync {
  public:
   explicit DdpSync(const SyncParts& parts)
       : ddp_(parts.model, *parts.communicator, options_of(parts)) {
+    const std::string& hook = parts.value->ddp.hook;
+    if (hook != "none") {
+      ddp_.register_comm_hook(hook_of(hook, *parts.communicator), hook);
+    }
     const std::vector<std::string> all = trainable_parameters(*parts.model).names;
     for (const std::string& name : ddp_.engine().parameter_names()) {
       trainable_index_.push_back(std::find(all.begin(), all.end(), name) - all.begin());

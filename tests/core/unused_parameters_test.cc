@@ -27,7 +27,7 @@ DdpOptions find_unused(bool as_view = false) {
 
 TEST(UnusedParametersTest, TraversalFindsWhatTheOutputsDoNotReach) {
   std::vector<at::Tensor> leaves;
-  std::vector<std::shared_ptr<torch::autograd::Node>> keep;
+  std::vector<compat::NodePtr> keep;
   AccumulatorIndex index;
   for (std::int64_t i = 0; i < 4; ++i) {
     leaves.push_back(torch::ones({1}, at::requires_grad()));

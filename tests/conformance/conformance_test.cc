@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tables of rules and of upstream's tests name only what exists, and leave nothing out.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <toml++/toml.h>
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace lockstep::test {
+namespace {
+
+using ::testing::IsEmpty;
+
+const std::filesystem::path kRoot = LOCKSTEP_SOURCE_DIR;
+
+std::string text_of(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  std::stringstream text;
+  text << stream.rdbuf();
+  return text.str();
+}
+
+/// "Suite.Name" of every test and property in the sources below `folder`.
+std::set<std::string> tests_below(const std::filesystem::path& folder) {
+  static const std::regex kTest(
+      R"((?:TEST|TEST_F|TEST_P|TYPED_TEST|RC_GTEST_PROP|RC_GTEST_FIXTURE_PROP)\(\s*(\w+),\s*(\w+))");
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (entry.path().extension() == ".cc") {
+      const std::string text = text_of(entry.path());
+      for (std::sregex_iterator match(text.begin(), text.end(), kTest), end; match != end;
+           ++match) {
+        names.insert((*match)[1].str() + "." + (*match)[2].str());
+      }
+    }
+  }
+  return names;
+}
+
+std::vector<std::string> list_of(const toml::table& row, const char* key) {
+  std::vector<std::string> values;
+  if (const toml::array* array = row[key].as_array()) {
+    for (const toml::node& node : *array) {
+      values.push_back(node.value_or<std::string>(""));
+    }
+  }
+  return values;
+}
+
+/// What is wrong with one row: an unknown test, a missing scenario, or nothing in it at all.
+std::vector<std::string> faults_of(const std::string& id, const toml::table& row,
+                                   const std::set<std::string>& tests) {
+  std::vector<std::string> faults;
+  for (const std::string& test : list_of(row, "tests")) {
+    if (tests.count(test) == 0) {
+      faults.push_back(id + ": there is no test " + test);
+    }
+  }
+  for (const std::string& scenario : list_of(row, "scenarios")) {
+    if (!std::filesystem::is_regular_file(kRoot / "scenarios" / scenario)) {
+      faults.push_back(id + ": there is no scenario " + scenario);
+    }
+  }
+  const bool shown = !list_of(row, "tests").empty() || !list_of(row, "scenarios").empty();
+  if (!shown && row["why"].value_or<std::string>("").empty()) {
+    faults.push_back(id + ": neither test nor scenario nor reason");
+  }
+  return faults;
+}
+
+bool is_shown(const toml::table& row) {
+  return !list_of(row, "tests").empty() || !list_of(row, "scenarios").empty();
+}
+
+// How many rules each section of the catalogue has.
+const std::map<char, int> kRulesOfSection = {{'A', 11}, {'B', 9},  {'C', 19}, {'D', 10}, {'E', 14},
+                                             {'F', 15}, {'G', 12}, {'H', 10}, {'I', 12}, {'J', 7},
+                                             {'K', 18}, {'L', 11}, {'M', 8},  {'N', 10}, {'O', 11},
+                                             {'P', 6},  {'Q', 4}};
+
+TEST(ConformanceTest, EveryRuleHasARowAndEveryRowNamesWhatExists) {
+  const toml::table rules = toml::parse_file((kRoot / "tests/conformance/rules.toml").string());
+  const std::set<std::string> tests = tests_below(kRoot / "tests");
+  std::vector<std::string> faults;
+  std::size_t num_rules = 0;
+  int num_shown = 0;
+  for (const auto& [section, count] : kRulesOfSection) {
+    for (int number = 1; number <= count; ++number) {
+      const std::string id = section + std::to_string(number);
+      ++num_rules;
+      const toml::table* row = rules[id].as_table();
+      if (row == nullptr) {
+        faults.push_back(id + ": no row");
+        continue;
+      }
+      num_shown += is_shown(*row) ? 1 : 0;
+      const auto of_row = faults_of(id, *row, tests);
+      faults.insert(faults.end(), of_row.begin(), of_row.end());
+    }
+  }
+  EXPECT_THAT(faults, IsEmpty());
+  EXPECT_EQ(rules.size(), num_rules) << "a row for a rule that the catalogue does not have";
+  std::printf("rules: %d of %zu shown by a test or scenario\n", num_shown, num_rules);
+}
+
+TEST(ConformanceTest, EveryUpstreamTestHasARowThatNamesWhatExists) {
+  const toml::table table =
+      toml::parse_file((kRoot / "tests/conformance/upstream_tests.toml").string());
+  const std::set<std::string> tests = tests_below(kRoot / "tests");
+  std::vector<std::string> faults;
+  std::set<std::string> seen;
+  std::map<std::string, std::pair<int, int>> counts;  // class -> shown, all
+  for (const toml::node& node : *table["test"].as_array()) {
+    const toml::table& row = *node.as_table();
+    const std::string id =
+        row["file"].value_or<std::string>("") + ":" + row["name"].value_or<std::string>("");
+    if (!seen.insert(id).second) {
+      faults.push_back(id + ": twice");
+    }
+    auto& [shown, all] = counts[row["class"].value_or<std::string>("")];
+    shown += is_shown(row) ? 1 : 0;
+    ++all;
+    const auto of_row = faults_of(id, row, tests);
+    faults.insert(faults.end(), of_row.begin(), of_row.end());
+  }
+  EXPECT_THAT(faults, IsEmpty());
+  EXPECT_EQ(seen.size(), 223U);  // one row stands for four tests
+  for (const auto& [kind, count] : counts) {
+    std::printf("upstream tests of class %s: %d of %d shown\n", kind.c_str(), count.first,
+                count.second);
+  }
+}
+
+TEST(ConformanceTest, ARowWithoutAnythingOrWithUnknownNamesIsSeen) {
+  const std::set<std::string> tests = {"A.B"};
+  EXPECT_EQ(faults_of("X1", toml::parse("says = \"x\""), tests).size(), 1U);
+  EXPECT_EQ(faults_of("X1", toml::parse("tests = [\"A.C\"]"), tests).size(), 1U);
+  EXPECT_EQ(faults_of("X1", toml::parse("scenarios = [\"none.toml\"]"), tests).size(), 1U);
+  EXPECT_THAT(faults_of("X1", toml::parse("tests = [\"A.B\"]"), tests), IsEmpty());
+  EXPECT_THAT(faults_of("X1", toml::parse("why = \"y\""), tests), IsEmpty());
+}
+
+}  // namespace
+}  // namespace lockstep::test

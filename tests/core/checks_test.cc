@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checked mode: each mistake is named, before it does harm, and nothing else is accused.
+#include "core/checks.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
+
+#include <tuple>
+
+#include "core/checked_communicator.h"
+#include "core/error.h"
+#include "tests/core/parameter_bank.h"
+
+namespace lockstep::test {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+DdpOptions checked(Checks level) {
+  DdpOptions options;
+  options.checks.level = level;
+  options.checks.replicas_every = 1;
+  return options;
+}
+
+// Each rank's DdpError, as "kind: message"; "" where there was none.
+template <typename Body>
+std::vector<std::string> errors_of(std::int64_t world_size, const Body& body) {
+  std::vector<std::string> texts;
+  for (const auto& outcome : try_run_ranks(world_size, body)) {
+    const auto error = outcome.template error_as<DdpError>();
+    texts.push_back(error ? error->kind() + ": " + error->what() : "");
+  }
+  return texts;
+}
+
+TEST(ChecksTest, CorrectTrainingIsLeftAloneAndItsGradientsStayTheSame) {
+  for (const Checks level : {Checks::kOff, Checks::kFast, Checks::kFull}) {
+    const auto results = run_ranks(3, [&](LocalCommunicator& communicator) {
+      ParameterBank bank = scalar_bank(4);
+      BankDdp ddp(bank.ptr(), communicator, checked(level));
+      for (int step = 0; step < 3; ++step) {
+        clear_gradients(*bank);
+        {
+          const NoSyncGuard guard = ddp.no_sync();
+          train_once(ddp, all_terms(4, 3.0));
+        }
+        train_once(ddp, all_terms(4, static_cast<double>(3 * communicator.rank())));
+      }
+      return gradients(*bank);
+    });
+    for (const auto& gradient : results) {
+      EXPECT_THAT(gradient, ElementsAre(6.0, 6.0, 6.0, 6.0));  // 3 + (0 + 3 + 6) / 3
+    }
+  }
+}
+
+TEST(ChecksTest, AReductionThatBackwardLeavesUnfinishedIsAnErrorOfThatBackward) {
+  for (const Checks level : {Checks::kOff, Checks::kFast}) {
+    const auto errors = errors_of(2, [&](LocalCommunicator& communicator) {
+      ParameterBank bank = scalar_bank(3);
+      BankDdp ddp(bank.ptr(), communicator, checked(level));
+      train_once(ddp, {{0, 1.0}, {2, 1.0}});
+    });
+    for (const std::string& error : errors) {
+      if (level == Checks::kOff) {
+        EXPECT_EQ(error, "");  // what it is there for: without checks nothing is said yet
+      } else {
+        EXPECT_THAT(error, HasSubstr("reduction_unfinished: "));
+        EXPECT_THAT(error, HasSubstr("p1 (index 1)"));
+      }
+    }
+  }
+}
+
+struct TwoOutputs : torch::nn::Module {
+  TwoOutputs()
+      : first(register_parameter("first", at::ones({2}))),
+        second(register_parameter("second", at::ones({2}))) {}
+  std::tuple<at::Tensor, at::Tensor> forward() { return {first.sum(), (second * 2).sum()}; }
+  at::Tensor first, second;
+};
+
+TEST(ChecksTest, TheLastOfTheBackwardsOfAForwardMustFinishTheReduction) {
+  for (const std::int64_t backwards : {1, 2}) {
+    const auto errors = errors_of(2, [&](LocalCommunicator& communicator) {
+      const auto module = std::make_shared<TwoOutputs>();
+      DdpOptions options = checked(Checks::kFast);
+      options.checks.backwards_per_forward = backwards;
+      DistributedDataParallel<TwoOutputs> ddp(module, communicator, options);
+      auto [a, b] = ddp();
+      a.backward();
+      b.backward();
+      EXPECT_EQ(module->second.grad()[0].item<float>(), 2.0F);
+    });
+    EXPECT_EQ(errors[0].empty(), backwards == 2) << errors[0];
+  }
+}
+
+TEST(ChecksTest, AModuleThatChangedAfterWrappingIsNamedByTheNextForward) {
+  struct Change {
+    const char* kind;
+    std::function<void(ParameterBankImpl&)> make;
+  };
+  const std::vector<Change> changes = {
+      {"trainable_set_changed",
+       [](ParameterBankImpl& bank) { bank.parameter(1).requires_grad_(false); }},
+      {"parameters_changed",
+       [](ParameterBankImpl& bank) { bank.register_parameter("late", at::ones({1})); }},
+      {"buffers_changed",
+       [](ParameterBankImpl& bank) { bank.register_buffer("late", at::ones({1})); }},
+  };
+  for (const Change& change : changes) {
+    SCOPED_TRACE(change.kind);
+    const auto errors = errors_of(2, [&](LocalCommunicator& communicator) {
+      ParameterBank bank = scalar_bank(2);
+      BankDdp ddp(bank.ptr(), communicator, checked(Checks::kFast));
+      train_once(ddp, all_terms(2));
+      change.make(*bank);
+      ddp(all_terms(2));
+    });
+    for (const std::string& error : errors) {
+      EXPECT_THAT(error, HasSubstr(std::string(change.kind) + ": rank "));
+    }
+  }
+}
+
+TEST(ChecksTest, AnotherOrderOfParametersOrAnotherFrozenSetIsRefusedOnEveryRank) {
+  struct Named : torch::nn::Module {
+    Named(const std::string& first, const std::string& second, bool freeze) {
+      register_parameter(first, at::ones({2}));
+      register_parameter(second, at::ones({2}));
+      extra = register_parameter("frozen", at::ones({2}), !freeze);
+    }
+    at::Tensor forward() { return at::ones({1}); }
+    at::Tensor extra;
+  };
+  for (const bool order : {true, false}) {
+    const auto errors = errors_of(3, [&](LocalCommunicator& communicator) {
+      const bool odd = communicator.rank() == 1;
+      const auto module = std::make_shared<Named>(odd && order ? "b" : "a",
+                                                  odd && order ? "a" : "b", odd && !order);
+      const DistributedDataParallel<Named> ddp(module, communicator, checked(Checks::kFast));
+    });
+    for (const std::string& error : errors) {
+      EXPECT_THAT(error, HasSubstr("model_mismatch: "));
+      EXPECT_THAT(error,
+                  HasSubstr(order ? "rank 1 has parameter b: Float, trained where rank 0 has "
+                                    "parameter a"
+                                  : "parameter frozen: Float, frozen"));
+    }
+  }
+}
+
+TEST(ChecksTest, FullChecksCompareUnusedSetsBeforeBackward) {
+  const auto errors = errors_of(3, [](LocalCommunicator& communicator) {
+    ParameterBank bank = scalar_bank(3);
+    BankDdp ddp(bank.ptr(), communicator, checked(Checks::kFull));
+    train_once(ddp, all_terms(3));
+    ddp(communicator.rank() == 2 ? std::vector<Term>{{0, 1.0}, {2, 1.0}} : all_terms(3));
+  });
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, HasSubstr("unused_parameters: "));
+    EXPECT_THAT(error, HasSubstr("rank(s) 2 does not use p1"));
+  }
+}
+
+TEST(ChecksTest, ReplicasThatDriftAreNamedWithTensorAndRank) {
+  for (const bool in_state : {false, true}) {
+    const auto errors = errors_of(3, [&](LocalCommunicator& communicator) {
+      ParameterBank bank = scalar_bank(2);
+      BankDdp ddp(bank.ptr(), communicator, checked(Checks::kFast));
+      at::Tensor momentum = at::zeros({4});
+      ddp.engine().set_checked_state([&] {
+        return std::vector<std::pair<std::string, at::Tensor>>{{"momentum", momentum}};
+      });
+      train_once(ddp, all_terms(2));
+      if (communicator.rank() == 1) {
+        const at::NoGradGuard no_grad;
+        (in_state ? momentum : bank->parameter(1)).add_(0x1p-20);
+      }
+      ddp(all_terms(2));
+    });
+    for (const std::string& error : errors) {
+      EXPECT_THAT(error, HasSubstr("replicas_differ: "));
+      EXPECT_THAT(error, HasSubstr(in_state ? "momentum of rank(s) 1" : "p1 of rank(s) 1"));
+    }
+  }
+}
+
+TEST(ChecksTest, ReplicasAreComparedAsOftenAsAsked) {
+  for (const std::int64_t every : {0, 1, 3}) {
+    const auto counts = run_ranks(2, [&](LocalCommunicator& communicator) {
+      ParameterBank bank = scalar_bank(2);
+      DdpOptions options = checked(Checks::kFast);
+      options.checks.replicas_every = every;
+      BankDdp ddp(bank.ptr(), communicator, options);
+      communicator.clear_log();
+      for (int step = 0; step < 7; ++step) {
+        train_once(ddp, all_terms(2));
+      }
+      return communicator.count(CallSite::kChecks);
+    });
+    EXPECT_EQ(counts[0], every == 0 ? 0 : every == 1 ? 7 : 3);  // steps 0, 3, 6
+  }
+}
+
+TEST(CheckedCommunicatorTest, EqualCollectivesPass) {
+  const auto sums = run_ranks(3, [](LocalCommunicator& inner) {
+    CheckedCommunicator communicator(inner);
+    const at::Tensor tensor = at::full({2}, static_cast<double>(inner.rank()), at::kDouble);
+    communicator.all_reduce(tensor, ReduceOp::kSum, {CallSite::kBucket, 1, 0})->wait();
+    communicator.broadcast(tensor, 2, {CallSite::kBuffers, 1, -1})->wait();
+    communicator.barrier({CallSite::kBarrier, 1, -1})->wait();
+    return tensor[1].item<double>();
+  });
+  EXPECT_THAT(sums, ElementsAre(3.0, 3.0, 3.0));
+}
+
+TEST(CheckedCommunicatorTest, AWrongPairingIsNamedOnEveryRank) {
+  const auto outcomes = try_run_ranks(3, [](LocalCommunicator& inner) {
+    CheckedCommunicator communicator(inner);
+    const std::int64_t bucket = inner.rank() == 1 ? 7 : 0;
+    communicator.all_reduce(at::zeros({4}), ReduceOp::kSum, {CallSite::kBucket, 2, bucket})->wait();
+  });
+  for (const auto& outcome : outcomes) {
+    const auto error = outcome.error_as<Desync>();
+    ASSERT_TRUE(error.has_value());
+    EXPECT_THAT(error->what(),
+                HasSubstr("rank 0 is in all_reduce (bucket, step 2, bucket 0), 4 x Float, but rank "
+                          "1 is in all_reduce (bucket, step 2, bucket 7)"));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::test
