@@ -98,7 +98,6 @@ class Reducer {
 
   /// See DdpEngine. Errors: DdpError `static_graph_too_late` (K5).
   void set_static_graph();
-  bool is_static() const { return static_graph_; }
   /// The next synchronised backward is the one that records the static graph (L2).
   bool awaits_static_graph() const { return counts_hooks(); }
   void remove_hooks();
