@@ -29,6 +29,10 @@ target_include_directories(lockstep_torch SYSTEM INTERFACE
 target_link_libraries(lockstep_torch INTERFACE
   ${LOCKSTEP_TORCH_LIBRARY} ${LOCKSTEP_TORCH_CPU_LIBRARY} ${LOCKSTEP_C10_LIBRARY} Threads::Threads)
 
+# PyTorch's own reducer, for the subject "torch"; optional.
+find_file(LOCKSTEP_TORCH_REDUCER_HEADER torch/csrc/distributed/c10d/reducer.hpp
+  PATHS ${LOCKSTEP_TORCH_INCLUDE_DIR})
+
 find_path(LOCKSTEP_XXHASH_INCLUDE_DIR xxhash.h REQUIRED)
 find_library(LOCKSTEP_XXHASH_LIBRARY xxhash REQUIRED)
 add_library(lockstep_xxhash INTERFACE)

@@ -84,7 +84,7 @@ struct TrainSpec {
 
 /// [ddp]
 struct DdpSpec {
-  std::string sync = "ddp";  ///< "ddp" | "per_parameter" | "flat" | "none"
+  std::string sync = "ddp";  ///< "ddp" | "torch" | "per_parameter" | "flat" | "none"
   std::int64_t first_bucket_cap_bytes = 1 << 20;
   std::int64_t bucket_cap_bytes = 25 << 20;
   bool gradient_as_bucket_view = false;
@@ -97,6 +97,11 @@ struct DdpSpec {
   std::string hook = "none";
   std::string checks = "off";  ///< "off" | "fast" | "full"
 };
+
+/// Whether gradients are reduced inside backward, bucket by bucket: our DDP and PyTorch's.
+inline bool reduces_in_backward(const DdpSpec& ddp) {
+  return ddp.sync == "ddp" || ddp.sync == "torch";
+}
 
 /// Lists of ranks and steps: an empty one stands for all.
 inline bool covers(const std::vector<std::int64_t>& list, std::int64_t value) {
@@ -178,6 +183,7 @@ struct ExpectSpec {
   std::string error;    ///< kind: "reduction_unfinished", "desync", "script", ...
   std::string message;  ///< must be contained
   // any
+  std::string reason;  ///< why [expect.torch] differs from [expect], in one line
   std::optional<std::int64_t> bucket_all_reduces;  ///< on rank 0, over the whole run
   std::optional<std::int64_t> rebuilds;            ///< bucket rebuilds on rank 0
 };
@@ -195,6 +201,9 @@ struct Case {
   ExpectSpec expect;
   /// [expect.sim], [expect.gloo]: stand in the place of `expect`, as a whole, on that backend.
   std::optional<ExpectSpec> expect_sim, expect_gloo;
+  /// [expect.torch]: stands in the place of all of these with ddp.sync = "torch". What is in it is
+  /// a difference of PyTorch's reducer that is known, with its reason.
+  std::optional<ExpectSpec> expect_torch;
 };
 
 /// A case with its place of origin.

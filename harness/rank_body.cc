@@ -14,6 +14,7 @@
 #include "harness/graph_model.h"
 #include "harness/optimizer.h"
 #include "harness/sync/gradient_sync.h"
+#include "harness/sync/libtorch_error.h"
 #include "harness/trainer.h"
 #include "sim/cancelled.h"
 
@@ -211,7 +212,8 @@ void RankBody::run() {
   } catch (const UsageError& error) {
     impl_->note_failure("usage", error.what());
   } catch (const c10::Error& error) {
-    impl_->note_failure("libtorch", error.what_without_backtrace());
+    impl_->note_failure(libtorch_error_kind(error.what_without_backtrace()),
+                        error.what_without_backtrace());
   } catch (const std::exception& error) {
     impl_->note_failure("exception", error.what());
   }

@@ -19,7 +19,8 @@ struct Selection {
   std::string filter;  ///< a regular expression found in "FILE [NAME]"; empty: all
   std::int64_t shard = 1, num_shards = 1;  ///< case i of those left runs in shard i mod n + 1
   std::optional<std::uint64_t> seed;       ///< replaces the seed of every case
-  std::string sync;                        ///< replaces [ddp] sync of every case; empty: as it is
+  /// Replaces [ddp] sync of every case; "torch" only where it is "ddp". Empty: as it is.
+  std::string sync;
 };
 
 /// Applies the replacements, then the filter, then the shard; keeps the order. With a seed given,

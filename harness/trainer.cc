@@ -155,7 +155,8 @@ class Trainer {
       clip();
     }
     // DDP reduces inside backward, so where there was none nothing is reduced.
-    const bool reduces = sync && !(script_.detaches() && parts_.program.value.ddp.sync == "ddp");
+    const bool reduces =
+        sync && !(script_.detaches() && reduces_in_backward(parts_.program.value.ddp));
     parts_.sync.after_backward(reduces);
     record.plans.push_back(sync ? parts_.sync.plan() : nullptr);
     phase(Phase::kSync, record);

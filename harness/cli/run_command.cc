@@ -152,7 +152,7 @@ void add_options(CLI::App& command, RunOptions& options) {
   command.add_option("PATH", options.paths, "Scenario files, or folders of them");
   command.add_option("--backend", options.judging.backend, "sim (default), gloo or nccl");
   command.add_option("--sync", options.selection.sync,
-                     "Synchronise all cases this way: ddp, per_parameter, flat or none");
+                     "Synchronise all cases this way: ddp, torch, per_parameter, flat or none");
   command.add_option("--filter", options.selection.filter,
                      "Only cases whose 'FILE [NAME]' contains this regular expression");
   command

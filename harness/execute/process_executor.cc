@@ -139,6 +139,7 @@ std::string text_for_workers(Case value) {
   value.expect.oracles = {"ranks", "replay"};
   value.expect_sim.reset();
   value.expect_gloo.reset();
+  value.expect_torch.reset();
   return print_case(value);
 }
 

@@ -37,7 +37,8 @@ bool disturbs_some_ranks(const AtSpec& at) {
 }  // namespace
 
 std::optional<Cure> find_cure(const Case& value, Executor& simulator) {
-  if (value.ddp.sync == "ddp" && !value.ddp.find_unused_parameters && !value.ddp.static_graph) {
+  if (reduces_in_backward(value.ddp) && !value.ddp.find_unused_parameters &&
+      !value.ddp.static_graph) {
     Case cured = value;
     cured.ddp.find_unused_parameters = true;
     if (passes(cured, simulator)) {

@@ -13,7 +13,7 @@
 namespace lockstep::harness {
 
 struct JudgeOptions {
-  std::string backend = "sim";   ///< "sim" | "gloo"; selects [expect.sim], [expect.gloo]
+  std::string backend = "sim";   ///< "sim" | "gloo"; selects the expectation
   Executor* executor = nullptr;  ///< runs the subject; outlives the call
   /// Runs the same case in the simulator, to compare final parameters and to try cures; outlives
   /// the call. May be the same as `executor`.

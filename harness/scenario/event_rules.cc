@@ -216,11 +216,12 @@ void check_fault(const Case& value, const FaultSpec& fault, const std::string& p
          fmt::format("fault \"{}\" is an option that all ranks share; leave 'rank' out",
                      fault.kind)});
   }
-  if (fault.kind == "clip_before_sync" && value.ddp.sync == "ddp") {
+  if (fault.kind == "clip_before_sync" && reduces_in_backward(value.ddp)) {
     findings.push_back({{path + ".kind", "ddp.sync"},
-                        "clip_before_sync cannot happen with ddp.sync = \"ddp\", which "
-                        "synchronises inside backward; expected ddp.sync = \"per_parameter\" or "
-                        "\"flat\""});
+                        fmt::format("clip_before_sync cannot happen with ddp.sync = \"{}\", which "
+                                    "synchronises inside backward; expected ddp.sync = "
+                                    "\"per_parameter\" or \"flat\"",
+                                    value.ddp.sync)});
   }
   if (fault.kind == "clip_before_sync" && value.train.clip_norm == 0.0) {
     findings.push_back({{path + ".kind"},

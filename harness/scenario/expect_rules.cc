@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contradictions in [expect], [expect.sim] and [expect.gloo].
+// Contradictions in [expect] and what stands in its place.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -45,6 +45,22 @@ void check_details(const ExpectSpec& expect, const std::string& path,
   belongs(!expect.cure.empty(), stuck, "cure", "deadlock and error");
   belongs(!expect.error.empty(), failure || deadlock, "error", "error, crash and deadlock");
   belongs(!expect.message.empty(), failure || deadlock, "message", "error, crash and deadlock");
+}
+
+/// A known difference is one that somebody has understood.
+void check_reason(const ExpectSpec& expect, const std::string& path,
+                  std::vector<CaseFinding>& findings) {
+  const bool differs = path == "expect.torch";
+  if (differs && expect.reason.empty()) {
+    findings.push_back({{path + ".reason", path},
+                        fmt::format("[{}] has no reason; expected one line that says why PyTorch's "
+                                    "reducer does something else",
+                                    path)});
+  } else if (!differs && !expect.reason.empty()) {
+    findings.push_back(
+        {{path + ".reason"},
+         fmt::format("{}.reason is not looked at; it belongs to [expect.torch]", path)});
+  }
 }
 
 void check_serial(const Case& value, const ExpectSpec& expect, const std::string& path,
@@ -130,6 +146,7 @@ void check_deadlock(const Case& value, const ExpectSpec& expect, const std::stri
 void check_expectation(const Case& value, const ExpectSpec& expect, const std::string& path,
                        const KnownNames& names, std::vector<CaseFinding>& findings) {
   check_details(expect, path, findings);
+  check_reason(expect, path, findings);
   check_serial(value, expect, path, names, findings);
   check_deadlock(value, expect, path, names, findings);
   if (expect.rank) {

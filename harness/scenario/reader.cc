@@ -368,9 +368,10 @@ class TableReader {
     const TreeEntry* entry = known("expect");
     if (!entry) return;
     if constexpr (std::is_same_v<S, Case>) {
-      if (read_table(entry->value, "expect", out_.expect, {"sim", "gloo"})) {
+      if (read_table(entry->value, "expect", out_.expect, {"sim", "gloo", "torch"})) {
         read_stand_in(entry->value, "sim", out_.expect_sim);
         read_stand_in(entry->value, "gloo", out_.expect_gloo);
+        read_stand_in(entry->value, "torch", out_.expect_torch);
       }
     }
   }

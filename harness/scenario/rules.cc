@@ -141,6 +141,13 @@ void check_training(const Case& value, std::vector<CaseFinding>& findings) {
                                           : ranks * (train.batch_per_rank - 1) + 1)});
   }
   check_optimizer(train.optimizer, findings);
+#ifndef LOCKSTEP_WITH_TORCH_REDUCER
+  if (value.ddp.sync == "torch") {
+    findings.push_back({{"ddp.sync"},
+                        "sync \"torch\" was not built: LibTorch's c10d/reducer.hpp was not found "
+                        "when this program was configured; expected \"ddp\""});
+  }
+#endif
   if (value.ddp.static_graph && value.ddp.find_unused_parameters) {
     findings.push_back({{"ddp.static_graph", "ddp.find_unused_parameters"},
                         "static_graph finds unused parameters by itself in the first step; leave "
@@ -206,6 +213,9 @@ std::vector<CaseFinding> check_case(const Case& value) {
   if (value.expect_sim) check_expectation(value, *value.expect_sim, "expect.sim", names, findings);
   if (value.expect_gloo) {
     check_expectation(value, *value.expect_gloo, "expect.gloo", names, findings);
+  }
+  if (value.expect_torch) {
+    check_expectation(value, *value.expect_torch, "expect.torch", names, findings);
   }
   return findings;
 }

@@ -24,7 +24,7 @@ void check_exactness(const Case& value, const KnownNames& names,
                      std::vector<CaseFinding>& findings);
 void check_events(const Case& value, const KnownNames& names, std::vector<CaseFinding>& findings);
 void check_faults(const Case& value, const KnownNames& names, std::vector<CaseFinding>& findings);
-/// `path` is "expect", "expect.sim" or "expect.gloo".
+/// `path` is "expect", "expect.sim", "expect.gloo" or "expect.torch".
 void check_expectation(const Case& value, const ExpectSpec& expect, const std::string& path,
                        const KnownNames& names, std::vector<CaseFinding>& findings);
 

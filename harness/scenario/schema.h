@@ -17,7 +17,7 @@
 //   one_or_many(key, keys, member, constraint, doc)   `key = v` or `keys = [v, ...]`
 //   table(key, member, doc)                a nested table, always present in the spec
 //   tables(key, member, place, doc)        any number of tables: one table, or an array of tables
-//   expectations(doc)                      [expect] with its per-backend stand-ins (Case only)
+//   expectations(doc)                      [expect] with its stand-ins (Case only)
 // A constraint says which values are allowed beyond the type of the member.
 
 namespace lockstep::harness {
@@ -165,8 +165,8 @@ void describe(V& v, Of<TrainSpec>) {
 
 template <class V>
 void describe(V& v, Of<DdpSpec>) {
-  v.field("sync", &DdpSpec::sync, Choices{{"ddp", "per_parameter", "flat", "none"}},
-          "how gradients are synchronised");
+  v.field("sync", &DdpSpec::sync, Choices{{"ddp", "torch", "per_parameter", "flat", "none"}},
+          "how gradients are synchronised; torch: by PyTorch's own reducer");
   v.field("first_bucket_cap_bytes", &DdpSpec::first_bucket_cap_bytes, IntRange{1, kInt64Max},
           "size at which the first bucket is closed");
   v.field("bucket_cap_bytes", &DdpSpec::bucket_cap_bytes, IntRange{1, kInt64Max},
@@ -287,6 +287,7 @@ void describe(V& v, Of<ExpectSpec>) {
   v.field("error", &ExpectSpec::error, Text{}, "error, crash, deadlock: its kind");
   v.field("message", &ExpectSpec::message, Text{},
           "error, crash, deadlock: contained in its message");
+  v.field("reason", &ExpectSpec::reason, Text{}, "why [expect.torch] differs from [expect]");
   v.field("bucket_all_reduces", &ExpectSpec::bucket_all_reduces, kCount,
           "on rank 0, over the whole run");
   v.field("rebuilds", &ExpectSpec::rebuilds, kCount, "bucket rebuilds on rank 0");

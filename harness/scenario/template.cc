@@ -125,7 +125,8 @@ constexpr const char* kTail = R"(
 
 # diverged: step, phase, rank, tensor, cause, oracle. error, crash: error, message, rank, step.
 # deadlock: waiting, error, message. deadlock, error: never_ready, cure.
-# [expect.sim] and [expect.gloo] stand in the place of [expect] on that backend.
+# [expect.sim] and [expect.gloo] stand in the place of [expect] on that backend, [expect.torch] with
+# PyTorch's reducer; that one says why in its reason.
 [expect]
 )";
 

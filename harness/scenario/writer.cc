@@ -124,6 +124,9 @@ class TableWriter {
       sections_ += with_outcome_section(value_.expect, "expect");
       if (value_.expect_sim) sections_ += with_outcome_section(*value_.expect_sim, "expect.sim");
       if (value_.expect_gloo) sections_ += with_outcome_section(*value_.expect_gloo, "expect.gloo");
+      if (value_.expect_torch) {
+        sections_ += with_outcome_section(*value_.expect_torch, "expect.torch");
+      }
     }
   }
 

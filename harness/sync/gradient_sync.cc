@@ -7,11 +7,25 @@
 #include "core/check.h"
 #include "harness/sync/ddp_sync.h"
 #include "harness/sync/plain_sync.h"
+#ifdef LOCKSTEP_WITH_TORCH_REDUCER
+#include "harness/sync/torch_sync.h"
+#endif
 
 namespace lockstep::harness {
 
 std::unique_ptr<GradientSync> make_gradient_sync(const SyncParts& parts) {
-  return parts.value->ddp.sync == "ddp" ? make_ddp_sync(parts) : make_plain_sync(parts);
+  const std::string& sync = parts.value->ddp.sync;
+  if (sync == "ddp") {
+    return make_ddp_sync(parts);
+  }
+  if (sync == "torch") {
+#ifdef LOCKSTEP_WITH_TORCH_REDUCER
+    return make_torch_sync(parts);
+#else
+    throw InvariantError("PyTorch's reducer was not built, and the case was not refused");
+#endif
+  }
+  return make_plain_sync(parts);
 }
 
 // A tensor that modules share is listed once, under its first name (A1).
