@@ -90,6 +90,13 @@ struct Outcome {
   std::string wait_for_text, wait_for_dot;  ///< kDeadlock
 };
 
+/// The same case under another implementation of DDP.
+struct PeerComparison {
+  std::string sync;                      ///< whose: "torch"
+  std::vector<std::string> differences;  ///< with their places; empty: the same in everything
+  std::string reason;                    ///< why differences are intended; empty: none is
+};
+
 /// A case, what came out, and whether that was expected.
 struct CaseResult {
   std::string file, name, title;
@@ -105,7 +112,8 @@ struct CaseResult {
   std::uint64_t trace_hash = 0;
   /// Gloo: final parameters compared with the simulator's for the same case.
   std::optional<bool> equals_simulator;
-  std::string internal_error;  ///< a defect of Lockstep itself; exit status 3
+  std::optional<PeerComparison> peer;  ///< where one was asked for
+  std::string internal_error;          ///< a defect of Lockstep itself; exit status 3
   double seconds = 0.0;
 };
 

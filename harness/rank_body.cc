@@ -15,6 +15,7 @@
 #include "harness/optimizer.h"
 #include "harness/sync/gradient_sync.h"
 #include "harness/sync/libtorch_error.h"
+#include "harness/sync/recording_communicator.h"
 #include "harness/trainer.h"
 #include "sim/cancelled.h"
 
@@ -79,6 +80,7 @@ struct RankBody::Impl {
       : program(the_program),
         of_rank(the_program.ranks[static_cast<std::size_t>(rank)]),
         services(std::move(the_services)),
+        communicator(*services.communicator),
         observer(services.observer, position) {
     records.resize(1);
     records.front().rank = rank;
@@ -87,6 +89,7 @@ struct RankBody::Impl {
   const Program& program;  // outlives this: owned by the executor
   const RankProgram& of_rank;
   RankServices services;
+  RecordingCommunicator communicator;
   Position position;
   CountingObserver observer;
   std::vector<RankRun> records;
@@ -111,7 +114,7 @@ void RankBody::Impl::train_all() {
     optimizer = std::make_unique<Optimizer>(value.train.optimizer, all_parameters(*model).tensors);
   }
   const auto owned = make_gradient_sync(
-      {&value, model, services.communicator, &observer, forgotten_parameters(value, of_rank.rank)});
+      {&value, model, &communicator, &observer, forgotten_parameters(value, of_rank.rank)});
   for (const FaultSpec& fault : value.faults) {
     if (fault.kind == "replaced_parameter" && covers(fault.ranks, of_rank.rank)) {
       model->replace_parameter(fault.parameter);
@@ -139,9 +142,8 @@ void RankBody::Impl::train_all() {
   } publication(*this, owned.get());
 
   Replica replica{&of_rank, model};
-  const TrainerParts parts{program,        *program.data, {replica},
-                           *owned,         *optimizer,    services.communicator,
-                           services.sleep, &observer,     position};
+  const TrainerParts parts{program,       *program.data,  {replica}, *owned,  *optimizer,
+                           &communicator, services.sleep, &observer, position};
   records.front().ending = train(parts, records);
 }
 
@@ -236,6 +238,7 @@ RankRun RankBody::take_record() {
   record.at_phase = to_string(impl_->position.phase());
   record.bucket_all_reduces = impl_->observer.bucket_all_reduces();
   record.rebuilds = impl_->observer.rebuilds();
+  record.collectives = impl_->communicator.records();
   return record;
 }
 

@@ -61,6 +61,15 @@ struct WaitingIn {
   std::vector<std::int64_t> waiting_for;  ///< ranks that have not issued it
 };
 
+/// A collective that a rank issued.
+struct CollectiveRecord {
+  std::string collective;  ///< "all_reduce", "broadcast", ...
+  std::string site;        ///< "bucket", "buffers", ...
+  std::int64_t step = -1;
+  std::int64_t numel = 0;
+  std::string dtype;  ///< "Float", "Long", ...; empty for a barrier
+};
+
 /// A parameter that its rank's reducer was still expecting.
 struct NeverReady {
   std::string parameter;
@@ -84,6 +93,7 @@ struct RankRun {
   std::vector<NeverReady> never_ready;  ///< filled when the run stood still, or on K1
   std::int64_t bucket_all_reduces = 0;
   std::int64_t rebuilds = 0;
+  std::vector<CollectiveRecord> collectives;  ///< in the order of issue
 };
 
 /// The record of `step`; null if the rank did not complete it.

@@ -48,11 +48,19 @@ void archive_fields(Archive& archive, Self& self, const NeverReady* /*record*/) 
 }
 
 template <class Archive, class Self>
+void archive_fields(Archive& archive, Self& self, const CollectiveRecord* /*record*/) {
+  auto& [collective, site, step, numel, dtype] = self;
+  archive(collective, site, step, numel, dtype);
+}
+
+template <class Archive, class Self>
 void archive_fields(Archive& archive, Self& self, const RankRun* /*record*/) {
   auto& [rank, initial_parameters, initial_buffers, steps, ending, error_kind, error_message,
-         signal, at_step, at_phase, waiting, never_ready, bucket_all_reduces, rebuilds] = self;
+         signal, at_step, at_phase, waiting, never_ready, bucket_all_reduces, rebuilds,
+         collectives] = self;
   archive(rank, initial_parameters, initial_buffers, steps, ending, error_kind, error_message,
-          signal, at_step, at_phase, waiting, never_ready, bucket_all_reduces, rebuilds);
+          signal, at_step, at_phase, waiting, never_ready, bucket_all_reduces, rebuilds,
+          collectives);
 }
 
 namespace {

@@ -24,6 +24,12 @@ constexpr bool kWithGloo = true;
 constexpr bool kWithGloo = false;
 #endif
 
+#ifdef LOCKSTEP_WITH_TORCH_REDUCER
+constexpr bool kWithTorchReducer = true;
+#else
+constexpr bool kWithTorchReducer = false;
+#endif
+
 /// For backends other than the simulator.
 std::unique_ptr<Executor> make_real_executor([[maybe_unused]] const JudgingOptions& options) {
 #ifdef LOCKSTEP_WITH_GLOO
@@ -49,6 +55,11 @@ void check_judging_options(const JudgingOptions& options) {
   const bool built = options.backend == "sim" || (options.backend == "gloo" && kWithGloo);
   LOCKSTEP_USAGE(built, "backend '{}' was not built; --backend sim needs nothing but LibTorch",
                  options.backend);
+  LOCKSTEP_USAGE(options.against.empty() || options.against == "torch",
+                 "--against takes torch, not '{}'", options.against);
+  LOCKSTEP_USAGE(options.against.empty() || kWithTorchReducer,
+                 "--against torch was not built: LibTorch's c10d/reducer.hpp was not found when "
+                 "this program was configured");
   if (!options.hang_after_s) return;
   LOCKSTEP_USAGE(options.backend != "sim",
                  "--hang-after is of no use with --backend sim: the simulator knows at once when "
@@ -61,6 +72,7 @@ void check_judging_options(const JudgingOptions& options) {
 std::string replay_options(const JudgingOptions& judging, const Selection& selection) {
   std::string out;
   if (judging.backend != "sim") out += " --backend " + judging.backend;
+  if (!judging.against.empty()) out += " --against " + judging.against;
   if (!selection.sync.empty()) out += " --sync " + selection.sync;
   if (selection.seed) out += fmt::format(" --seed {}", *selection.seed);
   return out;
@@ -82,6 +94,7 @@ CaseResult CaseJudge::judge(const NamedCase& named) {
   }
   JudgeOptions judge_options;
   judge_options.backend = options_.backend;
+  judge_options.against_torch = options_.against == "torch";
   judge_options.simulator = executors_->simulator.get();
   judge_options.executor = executors_->real ? executors_->real.get() : executors_->simulator.get();
   return judge_case(named, judge_options);

@@ -15,6 +15,7 @@ namespace lockstep::harness::cli {
 struct JudgingOptions {
   std::string backend = "sim";
   std::optional<double> hang_after_s;  ///< real transports only
+  std::string against;                 ///< "torch": compare with PyTorch's reducer; empty: no
 };
 
 /// Errors: UsageError for a backend that is unknown or not built, and for options that do not

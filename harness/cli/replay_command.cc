@@ -124,7 +124,9 @@ void add_replay_command(CLI::App& app, int& exit_status) {
                       "Which of the file's cases: its name, or its number from 1");
   command->add_option("--backend", options->judging.backend, "sim (default), gloo or nccl");
   command->add_option("--sync", options->selection.sync,
-                      "Synchronise this way: ddp, per_parameter, flat or none");
+                      "Synchronise this way: ddp, torch, per_parameter, flat or none");
+  command->add_option("--against", options->judging.against,
+                      "torch: also run it with PyTorch's reducer and compare everything");
   command
       ->add_option_function<std::int64_t>(
           "--seed",

@@ -31,6 +31,7 @@ constexpr const char* kRunFooter =
     "  lockstep run scenarios/quickstart\n"
     "  lockstep run scenarios --jobs 4 --json results.json --junit results.xml\n"
     "  lockstep run scenarios/deadlock --backend gloo --filter 'ranks=2' -v\n"
+    "  lockstep run scenarios --against torch\n"
     "Exit status: 0 every case as expected; 1 some case not; 2 wrong usage or an invalid "
     "scenario,\n"
     "nothing was run; 3 a defect of Lockstep itself; 128 + N ended by signal N.";
@@ -118,6 +119,9 @@ class Reports {
 int run(RunOptions& options) {
   check_judging_options(options.judging);
   if (!options.shard.empty()) parse_shard(options.shard, options.selection);
+  LOCKSTEP_USAGE(options.judging.against.empty() || options.selection.sync.empty(),
+                 "--against {} compares what each case says with {}; leave out --sync",
+                 options.judging.against, options.judging.against);
   const std::vector<NamedCase> cases = chosen_cases(options);
   Reports reports(options);
 
@@ -153,6 +157,8 @@ void add_options(CLI::App& command, RunOptions& options) {
   command.add_option("--backend", options.judging.backend, "sim (default), gloo or nccl");
   command.add_option("--sync", options.selection.sync,
                      "Synchronise all cases this way: ddp, torch, per_parameter, flat or none");
+  command.add_option("--against", options.judging.against,
+                     "torch: also run every case with PyTorch's reducer and compare everything");
   command.add_option("--filter", options.selection.filter,
                      "Only cases whose 'FILE [NAME]' contains this regular expression");
   command

@@ -13,6 +13,7 @@
 #include "harness/judge/compare.h"
 #include "harness/judge/cures.h"
 #include "harness/judge/divergence.h"
+#include "harness/judge/peer_comparison.h"
 #include "harness/judge/wait_for.h"
 #include "harness/model.h"
 #include "harness/program.h"
@@ -336,6 +337,12 @@ void judge_into(CaseResult& result, const Case& value, const JudgeOptions& optio
         result.complaints.push_back(
             "the ranks did not end as in the simulator, with bit-equal final parameters");
       }
+    }
+  }
+  if (options.against_torch && value.ddp.sync == "ddp") {
+    result.peer = compare_with_torch(value, subject, *options.executor);
+    for (std::string& complaint : complaints_about(*result.peer)) {
+      result.complaints.push_back(std::move(complaint));
     }
   }
   result.as_expected = result.complaints.empty();

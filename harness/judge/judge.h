@@ -19,6 +19,8 @@ struct JudgeOptions {
   /// the call. May be the same as `executor`.
   Executor* simulator = nullptr;
   bool try_cures = true;
+  /// Also runs cases of our DDP with PyTorch's reducer on `executor`, and compares everything.
+  bool against_torch = false;
 };
 
 /// Runs and judges one case. A case that asks for another backend comes back as skipped.

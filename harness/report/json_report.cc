@@ -47,6 +47,9 @@ class JsonReport : public Report {
     object["outcomes"] = kinds;
     object["compared_with_simulator"] = summary.compared_with_simulator;
     object["equal_to_simulator"] = summary.equal_to_simulator;
+    object["compared_with_peer"] = summary.compared_with_peer;
+    object["equal_to_peer"] = summary.equal_to_peer;
+    object["intended_differences"] = summary.intended_differences;
     object["seconds"] = summary.seconds;
     out_ << "\n],\"summary\":" << dump(object) << "}\n" << std::flush;
   }

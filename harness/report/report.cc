@@ -46,6 +46,14 @@ void tally(const CaseResult& result, SuiteSummary& summary) {
     ++summary.compared_with_simulator;
     if (*result.equals_simulator) ++summary.equal_to_simulator;
   }
+  if (result.peer) {
+    ++summary.compared_with_peer;
+    if (result.peer->differences.empty()) {
+      ++summary.equal_to_peer;
+    } else if (!result.peer->reason.empty()) {
+      ++summary.intended_differences;
+    }
+  }
 }
 
 int exit_status(const SuiteSummary& summary) {

@@ -40,6 +40,9 @@ struct SuiteSummary {
   std::array<std::int64_t, kNumOutcomeKinds> by_kind{};
   std::int64_t compared_with_simulator = 0;
   std::int64_t equal_to_simulator = 0;
+  std::int64_t compared_with_peer = 0;
+  std::int64_t equal_to_peer = 0;
+  std::int64_t intended_differences = 0;  ///< from the peer, with a reason
   std::int64_t jobs = 1;
   std::int64_t cores = 1;  ///< that the jobs could use: at most `jobs`
   int signal = 0;          ///< that ended the suite early

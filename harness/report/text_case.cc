@@ -170,6 +170,13 @@ std::string describe_case(const CaseResult& result, const CaseTextOptions& optio
     body += fmt::format("  final parameters, bit for bit: {} the simulator's\n",
                         *result.equals_simulator ? "equal to" : "DIFFERENT from");
   }
+  if (result.peer && !result.peer->reason.empty()) {
+    body += fmt::format("  {} is known to differ: {}\n", result.peer->sync,
+                        indented(result.peer->reason, "    "));
+    for (const std::string& difference : result.peer->differences) {
+      body += fmt::format("    {}\n", indented(difference, "      "));
+    }
+  }
   body += describe_steps(result.steps, options.every_step);
   if (result.internal_error.empty()) {
     body += evidence_text(result.outcome);

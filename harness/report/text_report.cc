@@ -100,6 +100,15 @@ std::string describe_summary(const SuiteSummary& summary) {
         fmt::format("Final parameters compared with the simulator's: {}, {} bit for bit equal.\n",
                     count_of_cases(summary.compared_with_simulator), summary.equal_to_simulator);
   }
+  if (summary.compared_with_peer > 0) {
+    const std::int64_t unexplained =
+        summary.compared_with_peer - summary.equal_to_peer - summary.intended_differences;
+    out += fmt::format(
+        "Compared with PyTorch's reducer: {}, {} the same in every bit and collective, {} differ "
+        "as intended, {} unexplained.\n",
+        count_of_cases(summary.compared_with_peer), summary.equal_to_peer,
+        summary.intended_differences, unexplained);
+  }
   const std::int64_t num_run = summary.passed + summary.failed;
   if (num_run > 0 && summary.seconds > 0) {
     const double rate = static_cast<double>(num_run) / summary.seconds;

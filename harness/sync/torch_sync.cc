@@ -15,6 +15,7 @@
 #include "core/reducer_progress.h"
 #include "core/torch_compat.h"
 #include "harness/sync/communicator_process_group.h"
+#include "harness/sync/libtorch_error.h"
 #include "harness/sync/torch_reducer.h"
 
 namespace lockstep::harness {
@@ -204,17 +205,39 @@ class TorchSync final : public GradientSync {
     }
     tell(EventKind::kForward, synchronized ? 1 : 0);
     if (at::GradMode::is_enabled()) {
-      site_ = CallSite::kRebuildOrder;
-      if (reducer_->rebuild_buckets()) {
-        note_layout();
-        tell(EventKind::kRebuilt, static_cast<std::int64_t>(reducer_->num_buckets()));
-      }
+      rebuild_buckets();
     }
     const NamedParameters buffers = all_buffers(*parts_.model);  // anew each time (J3)
     if (requires_buffer_sync_ && broadcasts_buffers_ && !buffers.tensors.empty()) {
       broadcast(buffers.tensors, CallSite::kBuffers);
       tell(EventKind::kBuffersSynced);
     }
+  }
+
+  void rebuild_buckets() {
+    site_ = CallSite::kRebuildOrder;
+    bool rebuilt = false;
+    try {
+      rebuilt = reducer_->rebuild_buckets();
+    } catch (const c10::Error& error) {
+      throw with_names(error);
+    }
+    if (rebuilt) {
+      note_layout();
+      tell(EventKind::kRebuilt, static_cast<std::int64_t>(reducer_->num_buckets()));
+    }
+  }
+
+  // The reducer numbers the parameters that were not ready and names them only where an
+  // environment variable asks for it (K1).
+  DdpError with_names(const c10::Error& error) const {
+    std::vector<std::string> missing;
+    for (const std::int64_t index : progress_.state().not_ready) {
+      missing.push_back(collected_.parameters.names[static_cast<std::size_t>(index)]);
+    }
+    const std::string text = error.what_without_backtrace();
+    return DdpError(libtorch_error_kind(text),
+                    fmt::format("{} (not ready: {})", text, fmt::join(missing, ", ")), missing);
   }
 
   // E8, E9, J4.

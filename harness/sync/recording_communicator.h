@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// A communicator that writes down what its rank issues.
+#pragma once
+
+#include <vector>
+
+#include "core/communicator.h"
+#include "harness/run.h"
+
+namespace lockstep::harness {
+
+/// Passes everything on to another communicator, and keeps the list.
+/// Threads: those of the communicator; `records` while no collective is being issued.
+class RecordingCommunicator final : public Communicator {
+ public:
+  /// `inner` outlives this.
+  explicit RecordingCommunicator(Communicator& inner) : inner_(inner) {}
+
+  std::int64_t rank() const override { return inner_.rank(); }
+  std::int64_t world_size() const override { return inner_.world_size(); }
+  std::unique_ptr<Work> all_reduce(at::Tensor tensor, ReduceOp op, CollectiveTag tag) override;
+  std::unique_ptr<Work> broadcast(at::Tensor tensor, std::int64_t root, CollectiveTag tag) override;
+  std::unique_ptr<Work> all_gather(at::Tensor output, at::Tensor input, CollectiveTag tag) override;
+  std::unique_ptr<Work> barrier(CollectiveTag tag) override;
+
+  const std::vector<CollectiveRecord>& records() const { return records_; }
+
+ private:
+  void note(CollectiveKind kind, const at::Tensor& tensor, const CollectiveTag& tag);
+
+  Communicator& inner_;
+  std::vector<CollectiveRecord> records_;
+};
+
+}  // namespace lockstep::harness
