@@ -144,6 +144,7 @@ CaseResult any_result() {
   result.rebuilds = any<std::int64_t>();
   result.trace_hash = any<std::uint64_t>();
   result.equals_simulator = maybe<bool>(any<bool>);
+  result.peer = maybe<PeerComparison>([] { return PeerComparison{ascii(), some(ascii), ascii()}; });
   result.internal_error = ascii();
   result.seconds = any_double();
   return result;
@@ -163,6 +164,7 @@ bool same(const NeverReady& a, const NeverReady& b);
 bool same(const Distance& a, const Distance& b);
 bool same(const MismatchInfo& a, const MismatchInfo& b);
 bool same(const Cure& a, const Cure& b);
+bool same(const PeerComparison& a, const PeerComparison& b);
 
 template <class T>
 bool same(const std::vector<T>& a, const std::vector<T>& b) {
@@ -182,6 +184,9 @@ bool same(const CauseHypothesis& a, const CauseHypothesis& b) {
 }
 bool same(const Cure& a, const Cure& b) {
   return a.name == b.name && a.description == b.description;
+}
+bool same(const PeerComparison& a, const PeerComparison& b) {
+  return a.sync == b.sync && a.differences == b.differences && a.reason == b.reason;
 }
 bool same(const NeverReady& a, const NeverReady& b) {
   return a.parameter == b.parameter && a.bucket == b.bucket && a.why == b.why;
@@ -228,8 +233,8 @@ bool same(const CaseResult& a, const CaseResult& b) {
          a.as_expected == b.as_expected && a.skipped == b.skipped && a.complaints == b.complaints &&
          same(a.steps, b.steps) && a.bucket_all_reduces == b.bucket_all_reduces &&
          a.rebuilds == b.rebuilds && a.trace_hash == b.trace_hash &&
-         a.equals_simulator == b.equals_simulator && a.internal_error == b.internal_error &&
-         same(a.seconds, b.seconds);
+         a.equals_simulator == b.equals_simulator && same(a.peer, b.peer) &&
+         a.internal_error == b.internal_error && same(a.seconds, b.seconds);
 }
 
 std::string json_report() {

@@ -68,6 +68,22 @@ TEST(TextReportTest, ADefectOutranksAFailureAndADifferenceFromTheSimulatorIsOne)
   EXPECT_EQ(exit_status(summary), 3);
 }
 
+TEST(TextReportTest, CountsWhatWasComparedWithThePeer) {
+  SuiteSummary summary;
+  CaseResult result = sample_within_bound();
+  result.peer = PeerComparison{"torch", {}, ""};
+  tally(result, summary);
+  result.peer = PeerComparison{"torch", {"rank 0: ddp finished, torch waits"}, "known"};
+  tally(result, summary);
+  EXPECT_THAT(describe_case(result, {}), HasSubstr("torch is known to differ: known\n"
+                                                   "    rank 0: ddp finished, torch waits\n"));
+  result.peer->reason.clear();
+  tally(result, summary);
+  EXPECT_THAT(describe_summary(summary), HasSubstr("3 cases, 1 the same in every bit and "
+                                                   "collective, 1 differ as intended, 1 "
+                                                   "unexplained"));
+}
+
 TEST(TextReportTest, ColoursOnlyWhenTold) {
   EXPECT_THAT(text_report({}), Not(HasSubstr("\x1b")));
   EXPECT_THAT(text_report({false, true}), HasSubstr("\x1b[1;31mFAIL \x1b[0m"));

@@ -52,6 +52,7 @@ RankRun full_record() {
   run.never_ready = {{"layer1.weight", 4, "because"}};
   run.bucket_all_reduces = 19;
   run.rebuilds = 29;
+  run.collectives = {{"all_reduce", "used_map", 2, 31, "Int"}};
   return run;
 }
 
@@ -82,6 +83,12 @@ TEST(RunSerializeTest, KeepsEveryField) {
   EXPECT_EQ(run.never_ready[0].why, "because");
   EXPECT_EQ(run.bucket_all_reduces, 19);
   EXPECT_EQ(run.rebuilds, 29);
+  ASSERT_EQ(run.collectives.size(), 1U);
+  EXPECT_EQ(run.collectives[0].collective, "all_reduce");
+  EXPECT_EQ(run.collectives[0].site, "used_map");
+  EXPECT_EQ(run.collectives[0].step, 2);
+  EXPECT_EQ(run.collectives[0].numel, 31);
+  EXPECT_EQ(run.collectives[0].dtype, "Int");
 }
 
 TEST(RunSerializeTest, KeepsTheCollectiveARankWaitsIn) {

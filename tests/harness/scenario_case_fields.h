@@ -74,16 +74,16 @@ inline auto fields(const TrainSpec& s) {
 }
 
 inline auto fields(const ExpectSpec& s) {
-  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o] = s;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o);
+  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = s;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p);
 }
 
 LOCKSTEP_EQUAL_BY_FIELDS(TrainSpec)
 LOCKSTEP_EQUAL_BY_FIELDS(ExpectSpec)
 
 inline auto fields(const Case& s) {
-  const auto& [a, b, c, d, e, f, g, h, i, j, k, l] = s;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l);
+  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m] = s;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m);
 }
 
 LOCKSTEP_EQUAL_BY_FIELDS(Case)

@@ -42,6 +42,15 @@ TEST(ScenarioExpectRulesTest, DetailsBelongToTheirOutcome) {
       ElementsAre(finding("6:1", {"expect.waiting", "belongs to deadlock"})));
 }
 
+TEST(ScenarioExpectRulesTest, WhatTorchDoesOtherwiseHasAReasonAndNothingElseHas) {
+  const std::string both = "schema = 1\n[expect]\noutcome = \"deadlock\"\n[expect.torch]\n";
+  EXPECT_THAT(findings_of(both + "outcome = \"error\"\nreason = \"known\"\n"), IsEmpty());
+  EXPECT_THAT(findings_of(both + "outcome = \"error\"\n"),
+              ElementsAre(finding("4:9", {"[expect.torch] has no reason"})));
+  EXPECT_THAT(findings_of("schema = 1\n[expect]\noutcome = \"deadlock\"\nreason = \"x\"\n"),
+              ElementsAre(finding("4:1", {"it belongs to [expect.torch]"})));
+}
+
 TEST(ScenarioExpectRulesTest, EqualityWithTheSerialOracleNeedsExactDataOrOneBatch) {
   EXPECT_THAT(findings_of("schema = 1\n[expect]\noutcome = \"equal\"\n"),
               ElementsAre(finding(

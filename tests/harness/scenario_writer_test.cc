@@ -163,6 +163,7 @@ ExpectSpec random_expect() {
   expect.cure = one_of<std::string>({"", "all_ranks"});
   expect.error = maybe_text();
   expect.message = maybe_text();
+  expect.reason = maybe_text();
   expect.bucket_all_reduces = maybe([] { return integer(0, 99); });
   expect.rebuilds = maybe([] { return integer(0, 99); });
   return expect;
@@ -182,7 +183,7 @@ Case random_case() {
                 integer(1, 9),
                 integer(1, 9)};
   value.train = random_train();
-  value.ddp = {one_of<std::string>({"ddp", "per_parameter", "flat", "none"}),
+  value.ddp = {one_of<std::string>({"ddp", "torch", "per_parameter", "flat", "none"}),
                integer(1, 1 << 21),
                integer(1, 1 << 26),
                coin(),
@@ -198,6 +199,7 @@ Case random_case() {
   value.expect = random_expect();
   value.expect_sim = maybe(random_expect);
   value.expect_gloo = maybe(random_expect);
+  value.expect_torch = maybe(random_expect);
   return value;
 }
 

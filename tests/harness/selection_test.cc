@@ -70,6 +70,20 @@ TEST(SelectionTest, ASyncReplacesAll) {
   }
 }
 
+TEST(SelectionTest, TorchReplacesOurDdpOnly) {
+  Selection selection;
+  selection.sync = "torch";
+  std::vector<NamedCase> cases = kCases;
+  cases.front().value.ddp.sync = "flat";
+  std::vector<std::string> syncs;
+  for (const NamedCase& named : select_cases(cases, selection)) {
+    syncs.push_back(named.value.ddp.sync);
+  }
+  std::vector<std::string> expected(cases.size(), "torch");
+  expected.front() = "flat";
+  EXPECT_EQ(syncs, expected);
+}
+
 TEST(SelectionTest, RefusesWhatCannotBe) {
   Selection selection;
   selection.filter = "(";

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Random scripts under our DDP and PyTorch's: the same bits, collectives and ends.
+#include <gtest/gtest.h>
+// rapidcheck/gtest.h uses GoogleTest's names and must come after it.
+#include <rapidcheck/gtest.h>
+
+#include "harness/judge/peer_comparison.h"
+#include "harness/program.h"
+#include "harness/scenario.h"
+#include "tests/harness/random_case.h"
+
+namespace lockstep::harness {
+namespace {
+
+// Where this LibTorch is known to do something else; see scenarios/peer.
+bool is_known_to_differ(const Case& value) {
+  const bool has_windows = value.train.micro_batches > 1 && value.train.sync_on == "last";
+  return has_windows &&
+         (value.ddp.static_graph || (value.ddp.find_unused_parameters && !value.at.empty() &&
+                                     !value.ddp.gradient_as_bucket_view));
+}
+
+TEST(TorchSyncProps, DoesWhatOursDoes) {
+  const auto simulator = make_sim_executor();
+  const bool holds = rc::check("PyTorch's reducer does what ours does", [&] {
+    const Case value = test::random_case();
+    RC_PRE(!is_known_to_differ(value));
+    const PeerComparison comparison =
+        compare_with_torch(value, simulator->execute(compile_subject(value)), *simulator);
+    for (const std::string& difference : comparison.differences) {
+      RC_LOG() << difference << "\n";
+    }
+    RC_LOG() << print_case(value);
+    RC_ASSERT(comparison.differences.empty());
+  });
+  EXPECT_TRUE(holds);
+}
+
+}  // namespace
+}  // namespace lockstep::harness
