@@ -69,7 +69,8 @@ std::string print_case(const Case& value);
 /// enabled.
 std::string scenario_template(const std::string& title);
 
-/// What is expected on `backend` ("sim", "gloo") with the case's own ddp.sync.
+/// What is expected on `backend` ("sim", or one of the real ones over Gloo) with the case's own
+/// ddp.sync.
 const ExpectSpec& expectation(const Case& value, std::string_view backend);
 
 }  // namespace lockstep::harness

@@ -6,6 +6,8 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/check.h"
 #include "harness/executor.h"
 #include "harness/judge/judge.h"
@@ -34,6 +36,7 @@ constexpr bool kWithTorchReducer = false;
 std::unique_ptr<Executor> make_real_executor([[maybe_unused]] const JudgingOptions& options) {
 #ifdef LOCKSTEP_WITH_GLOO
   ProcessExecutorOptions executor_options;
+  executor_options.transport = options.backend;
   if (options.hang_after_s) executor_options.hang_after_seconds = *options.hang_after_s;
   return make_process_executor(executor_options);
 #else
@@ -48,11 +51,12 @@ struct CaseJudge::Executors {
 };
 
 void check_judging_options(const JudgingOptions& options) {
-  const bool known =
-      options.backend == "sim" || options.backend == "gloo" || options.backend == "nccl";
-  LOCKSTEP_USAGE(known, "unknown backend '{}'; expected sim, gloo or nccl{}", options.backend,
-                 did_you_mean(options.backend, {"sim", "gloo", "nccl"}));
-  const bool built = options.backend == "sim" || (options.backend == "gloo" && kWithGloo);
+  const std::vector<std::string> backends = {"sim", "gloo", "c10d_gloo", "nccl"};
+  const bool known = std::find(backends.begin(), backends.end(), options.backend) != backends.end();
+  LOCKSTEP_USAGE(known, "unknown backend '{}'; expected sim, gloo, c10d_gloo or nccl{}",
+                 options.backend, did_you_mean(options.backend, backends));
+  const bool built = options.backend == "sim" || (options.backend == "gloo" && kWithGloo) ||
+                     (options.backend == "c10d_gloo" && kWithGloo && kWithTorchReducer);
   LOCKSTEP_USAGE(built, "backend '{}' was not built; --backend sim needs nothing but LibTorch",
                  options.backend);
   LOCKSTEP_USAGE(options.against.empty() || options.against == "torch",

@@ -122,7 +122,8 @@ void add_replay_command(CLI::App& app, int& exit_status) {
   command->add_option("FILE", options->path, "A scenario file")->required();
   command->add_option("--case", options->which,
                       "Which of the file's cases: its name, or its number from 1");
-  command->add_option("--backend", options->judging.backend, "sim (default), gloo or nccl");
+  command->add_option("--backend", options->judging.backend,
+                      "sim (default), gloo, c10d_gloo (PyTorch's own) or nccl");
   command->add_option("--sync", options->selection.sync,
                       "Synchronise this way: ddp, torch, per_parameter, flat or none");
   command->add_option("--against", options->judging.against,

@@ -154,7 +154,8 @@ int run(RunOptions& options) {
 
 void add_options(CLI::App& command, RunOptions& options) {
   command.add_option("PATH", options.paths, "Scenario files, or folders of them");
-  command.add_option("--backend", options.judging.backend, "sim (default), gloo or nccl");
+  command.add_option("--backend", options.judging.backend,
+                     "sim (default), gloo, c10d_gloo (PyTorch's own) or nccl");
   command.add_option("--sync", options.selection.sync,
                      "Synchronise all cases this way: ddp, torch, per_parameter, flat or none");
   command.add_option("--against", options.judging.against,

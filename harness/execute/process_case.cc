@@ -60,6 +60,7 @@ void ProcessCase::send_orders(const std::string& case_toml) {
   order.case_toml = case_toml;
   order.directory = rendezvous_.path();
   order.token = rendezvous_.token();
+  order.transport = options_.transport;
   order.connect_timeout_ms = to_ms(options_.connect_within);
   order.transfer_timeout_ms = to_ms(options_.watch.hang_after * kTransferTimeoutOverHang);
   for (order.rank = 0; order.rank < order.world_size; ++order.rank) {

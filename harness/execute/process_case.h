@@ -21,6 +21,7 @@ struct ProcessCaseOptions {
   std::chrono::nanoseconds connect_within{std::chrono::seconds(30)};
   /// How long workers get to let go of a case that is over.
   std::chrono::nanoseconds close_within{std::chrono::seconds(2)};
+  std::string transport = "gloo";  ///< see CaseOrder
 };
 
 /// What is known of one rank when nobody can or will move any more.

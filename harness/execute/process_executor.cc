@@ -145,6 +145,7 @@ std::string text_for_workers(Case value) {
 
 ProcessCaseOptions case_options(const ProcessExecutorOptions& options) {
   ProcessCaseOptions result;
+  result.transport = options.transport;
   result.watch.hang_after = std::chrono::duration_cast<std::chrono::nanoseconds>(
       std::chrono::duration<double>(options.hang_after_seconds));
   return result;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A worker process: one thread runs a rank, the other one answers the parent.
 #include "harness/execute/worker.h"
+#include "harness/execute/c10d_gloo_communicator.h"
 
 #include <ATen/Parallel.h>
 #include <poll.h>
@@ -154,6 +155,19 @@ class Worker {
 };
 
 std::unique_ptr<WatchedCommunicator> Worker::connect(const CaseOrder& order, const Case& value) {
+#ifdef LOCKSTEP_WITH_TORCH_REDUCER
+  if (order.transport == "c10d_gloo") {
+    C10dGlooOptions options;
+    options.rank = order.rank;
+    options.world_size = order.world_size;
+    options.directory = order.directory;
+    options.timeout = std::chrono::milliseconds(order.transfer_timeout_ms);
+    options.connect_timeout = std::chrono::milliseconds(order.connect_timeout_ms);
+    const ScopedBatchPolicy policy;
+    return std::make_unique<WatchedCommunicator>(make_c10d_gloo_communicator(options));
+  }
+#endif
+  LOCKSTEP_CHECK(order.transport == "gloo", "no transport '{}'", order.transport);
   if (device_ == nullptr) {
     const ScopedBatchPolicy policy;
     device_ = GlooDevice::open();

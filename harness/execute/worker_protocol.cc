@@ -38,9 +38,10 @@ namespace lockstep::harness {
 
 template <class Archive, class Self>
 void archive_fields(Archive& archive, Self& self, const CaseOrder* /*record*/) {
-  auto& [rank, world_size, case_toml, directory, token, connect_timeout_ms, transfer_timeout_ms] =
-      self;
-  archive(rank, world_size, case_toml, directory, token, connect_timeout_ms, transfer_timeout_ms);
+  auto& [rank, world_size, case_toml, directory, token, connect_timeout_ms, transfer_timeout_ms,
+         transport] = self;
+  archive(rank, world_size, case_toml, directory, token, connect_timeout_ms, transfer_timeout_ms,
+          transport);
 }
 
 template <class Archive, class Self>

@@ -274,7 +274,7 @@ ScenarioSet load_scenarios(const std::vector<std::string>& paths) {
 const ExpectSpec& expectation(const Case& value, std::string_view backend) {
   if (value.ddp.sync == "torch" && value.expect_torch) return *value.expect_torch;
   if (backend == "sim" && value.expect_sim) return *value.expect_sim;
-  if (backend == "gloo" && value.expect_gloo) return *value.expect_gloo;
+  if (backend != "sim" && value.expect_gloo) return *value.expect_gloo;
   return value.expect;
 }
 
