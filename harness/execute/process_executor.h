@@ -17,10 +17,10 @@ namespace lockstep::harness {
 struct ProcessExecutorOptions {
   /// Real time without progress of any rank after which a run is taken to stand still; > 0.
   double hang_after_seconds = 10.0;
-  /// "gloo": ours; "c10d_gloo": PyTorch's own Gloo process group, where it was built.
-  std::string transport = "gloo";
   /// Must understand `worker --socket FD --directory DIR` (see serve_as_worker).
   std::string binary = "/proc/self/exe";
+  /// "gloo": ours; "c10d_gloo": PyTorch's own Gloo process group, where it was built.
+  std::string transport = "gloo";
 };
 
 // Note [How real ranks end]

@@ -144,8 +144,8 @@ void check_training(const Case& value, std::vector<CaseFinding>& findings) {
 #ifndef LOCKSTEP_WITH_TORCH_REDUCER
   if (value.ddp.sync == "torch") {
     findings.push_back({{"ddp.sync"},
-                        "sync \"torch\" was not built: LibTorch's c10d/reducer.hpp was not found "
-                        "when this program was configured; expected \"ddp\""});
+                        "sync \"torch\" was not built: LibTorch 1.13's c10d/reducer.hpp was not "
+                        "found when this program was configured; expected \"ddp\""});
   }
 #endif
   if (value.ddp.static_graph && value.ddp.find_unused_parameters) {

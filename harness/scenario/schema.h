@@ -166,7 +166,7 @@ void describe(V& v, Of<TrainSpec>) {
 template <class V>
 void describe(V& v, Of<DdpSpec>) {
   v.field("sync", &DdpSpec::sync, Choices{{"ddp", "torch", "per_parameter", "flat", "none"}},
-          "who synchronises gradients; torch: PyTorch's own reducer");
+          "who synchronises; torch: PyTorch's own reducer");
   v.field("first_bucket_cap_bytes", &DdpSpec::first_bucket_cap_bytes, IntRange{1, kInt64Max},
           "size at which the first bucket is closed");
   v.field("bucket_cap_bytes", &DdpSpec::bucket_cap_bytes, IntRange{1, kInt64Max},

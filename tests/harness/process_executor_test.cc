@@ -27,7 +27,10 @@ constexpr double kNever_s = 3'600.0;
 constexpr double kSoon_s = 0.5;
 
 ProcessExecutorOptions options(double hang_after_seconds) {
-  return {hang_after_seconds, LOCKSTEP_PLANTED_WORKER};
+  ProcessExecutorOptions result;
+  result.hang_after_seconds = hang_after_seconds;
+  result.binary = LOCKSTEP_PLANTED_WORKER;
+  return result;
 }
 
 Case two_ranks(const std::string& title = "two ranks") {

@@ -192,6 +192,7 @@ TEST_F(RunCommandTest, RefusesOptionsThatMakeNoSense) {
   expect_refused(lockstep({"run", file, "--backend", "nccl"}), "was not built");
   expect_refused(lockstep({"run", file, "--backend", "golo"}), "did you mean 'gloo'");
   expect_refused(lockstep({"run", file, "--sync", "telepathy"}), "unknown sync");
+  expect_refused(lockstep({"run", file, "--against", "flat"}), "--against takes torch");
   expect_refused(lockstep({"run", file, "--hang-after", "3"}), "--hang-after");
   for (const char* shard : {"3/2", "0/2", "1", "1/2x", "a/b", "/", "-1/2"}) {
     expect_refused(lockstep({"run", file, "--shard", shard}), "shard");

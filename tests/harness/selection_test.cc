@@ -70,6 +70,7 @@ TEST(SelectionTest, ASyncReplacesAll) {
   }
 }
 
+#ifdef LOCKSTEP_WITH_TORCH_REDUCER
 TEST(SelectionTest, TorchReplacesOurDdpOnly) {
   Selection selection;
   selection.sync = "torch";
@@ -83,6 +84,13 @@ TEST(SelectionTest, TorchReplacesOurDdpOnly) {
   expected.front() = "flat";
   EXPECT_EQ(syncs, expected);
 }
+#else
+TEST(SelectionTest, TorchIsRefusedWhereItWasNotBuilt) {
+  Selection selection;
+  selection.sync = "torch";
+  EXPECT_THROW(select_cases(kCases, selection), UsageError);
+}
+#endif
 
 TEST(SelectionTest, RefusesWhatCannotBe) {
   Selection selection;

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include <tuple>
+
 #include "core/error.h"
 #include "harness/judge/judge.h"
 #include "harness/judge/peer_comparison.h"
@@ -49,18 +51,24 @@ class PlantedWork final : public Work {
   void wait() override { throw PeerLost("planted: the peer is gone"); }
 };
 
-// Spoils the launch of one bucket, or lets its wait fail.
+enum class Fault { kScales, kLosesPeer };
+
+struct Planted {
+  Fault fault;
+  CollectiveTag where;
+};
+
+// Spoils the launch of one collective, or lets its wait fail.
 class PlantedCommunicator final : public Communicator {
  public:
-  enum class Fault { kScales, kLosesPeer };
-
-  PlantedCommunicator(Communicator& inner, Fault fault) : inner_(inner), fault_(fault) {}
+  PlantedCommunicator(Communicator& inner, const Planted& planted)
+      : inner_(inner), planted_(planted) {}
 
   std::int64_t rank() const override { return inner_.rank(); }
   std::int64_t world_size() const override { return inner_.world_size(); }
   std::unique_ptr<Work> all_reduce(at::Tensor tensor, ReduceOp op, CollectiveTag tag) override {
-    if (tag == CollectiveTag{CallSite::kBucket, 2, 1}) {
-      if (fault_ == Fault::kLosesPeer) {
+    if (tag == planted_.where) {
+      if (planted_.fault == Fault::kLosesPeer) {
         return std::make_unique<PlantedWork>();
       }
       tensor.mul_(2);
@@ -79,17 +87,17 @@ class PlantedCommunicator final : public Communicator {
 
  private:
   Communicator& inner_;
-  Fault fault_;
+  Planted planted_;
 };
 
-TrainingRun simulate_with(const Case& value, PlantedCommunicator::Fault fault) {
+TrainingRun simulate_with(const Case& value, const Planted& planted) {
   const Program program = compile_subject(value);
   TrainingRun run;
   run.ranks.resize(static_cast<std::size_t>(value.world.ranks));
   sim::WorldOptions options;
   options.world_size = value.world.ranks;
   sim::run_world(options, [&](sim::RankContext& context) {
-    PlantedCommunicator communicator(context.communicator(), fault);
+    PlantedCommunicator communicator(context.communicator(), planted);
     RankBody body(program, context.rank(), {&communicator, &context.observer(), {}});
     body.run();
     run.ranks[static_cast<std::size_t>(context.rank())] = body.take_record();
@@ -123,24 +131,25 @@ TEST(TorchSyncTest, TellsOfItsBucketsAndRebuilds) {
 
 TEST(TorchSyncTest, APeerWhoseBucketIsScaledIsNoticed) {
   const Case value = small_case();
+  const Planted planted{Fault::kScales, {CallSite::kBucket, 2, 1}};
   const auto found =
-      differences(simulate(value),
-                  simulate_with(with_torch(value), PlantedCommunicator::Fault::kScales), "torch");
+      differences(simulate(value), simulate_with(with_torch(value), planted), "torch");
   EXPECT_THAT(found, Each(HasSubstr("step 2, gradient layer0.")));
   EXPECT_EQ(found.size(), 3U);
 }
 
 TEST(TorchSyncTest, WhatACollectiveThrowsComesOutOfBackward) {
-  for (const bool is_static : {false, true}) {
+  // Dynamic: from hooks. Static: step 0 reduces in one block, steps 2 and later from hooks (L3).
+  for (const auto& [is_static, step, bucket] :
+       {std::tuple(false, 0, 0), {false, 2, 1}, {true, 0, 0}, {true, 2, 1}}) {
     Case value = with_torch(small_case());
     value.ddp.static_graph = is_static;
-    // The second bucket exists from the rebuild on: step 1, or 2 with a static graph (D6).
-    const TrainingRun run = simulate_with(value, PlantedCommunicator::Fault::kLosesPeer);
-    for (const RankRun& rank : run.ranks) {
+    const Planted planted{Fault::kLosesPeer, {CallSite::kBucket, step, bucket}};
+    for (const RankRun& rank : simulate_with(value, planted).ranks) {
       EXPECT_EQ(rank.ending, Ending::kFailed);
       EXPECT_EQ(rank.error_kind, "peer_lost");
       EXPECT_EQ(rank.error_message, "planted: the peer is gone");
-      EXPECT_EQ(rank.at_step, 2);
+      EXPECT_EQ(rank.at_step, step);
       EXPECT_EQ(rank.at_phase, "backward");
     }
   }

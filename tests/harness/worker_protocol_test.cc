@@ -116,7 +116,7 @@ TEST(WorkerProtocolTest, WhereaboutsKeepEveryField) {
 }
 
 TEST(WorkerProtocolTest, CaseOrdersKeepEveryField) {
-  const CaseOrder order{1, 4, "schema = 1\n", "/tmp/x", "token", 30'000, 600'000};
+  const CaseOrder order{1, 4, "schema = 1\n", "/tmp/x", "token", 30'000, 600'000, "other"};
   const auto read = decode<CaseOrder>(encode(order));
   EXPECT_EQ(read.rank, 1);
   EXPECT_EQ(read.world_size, 4);
@@ -125,6 +125,7 @@ TEST(WorkerProtocolTest, CaseOrdersKeepEveryField) {
   EXPECT_EQ(read.token, "token");
   EXPECT_EQ(read.connect_timeout_ms, 30'000);
   EXPECT_EQ(read.transfer_timeout_ms, 600'000);
+  EXPECT_EQ(read.transport, "other");
 }
 
 }  // namespace
