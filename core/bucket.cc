@@ -31,9 +31,10 @@ bool is_plain(const at::Tensor& tensor) {
 
 bool is_small_and_linear(const at::Tensor& a, const at::Tensor& b) {
   const bool has_loop = a.scalar_type() == at::kFloat || a.scalar_type() == at::kDouble;
-  return has_loop && a.numel() <= kShortLoopMax && b.scalar_type() == a.scalar_type() &&
-         a.device().is_cpu() && b.device().is_cpu() && a.sizes() == b.sizes() && is_plain(a) &&
-         is_plain(b) && a.strides() == b.strides() && a.is_non_overlapping_and_dense();
+  return has_loop && a.numel() > 0 && a.numel() <= kShortLoopMax &&
+         b.scalar_type() == a.scalar_type() && a.device().is_cpu() && b.device().is_cpu() &&
+         a.sizes() == b.sizes() && is_plain(a) && is_plain(b) && a.strides() == b.strides() &&
+         a.is_non_overlapping_and_dense();
 }
 
 // The inner loops have a fixed length so that compilers use vector instructions at -O2.
