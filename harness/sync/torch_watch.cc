@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 
 #include <algorithm>
+#include <set>
 
 #include "core/torch_compat.h"
 
@@ -73,7 +74,9 @@ void TorchWatch::on_gradient(std::size_t parameter) {
   }
   if (!has_marked_unused_) {
     has_marked_unused_ = true;
-    for (const std::size_t unused : reducer_->unused()) {
+    // The reducer lists them in an order that depends on addresses.
+    const std::set<std::size_t> all_unused(reducer_->unused().begin(), reducer_->unused().end());
+    for (const std::size_t unused : all_unused) {
       mark_ready(unused, EventKind::kUnusedMarked);
     }
   }

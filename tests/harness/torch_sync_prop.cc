@@ -36,5 +36,16 @@ TEST(TorchSyncProps, DoesWhatOursDoes) {
   EXPECT_TRUE(holds);
 }
 
+TEST(TorchSyncProps, TheSameCaseHasTheSameTrace) {
+  const auto simulator = make_sim_executor();
+  const bool holds = rc::check("the same case has the same trace", [&] {
+    Case value = test::random_case();
+    value.ddp.sync = "torch";
+    const Program program = compile_subject(value);
+    RC_ASSERT(simulator->execute(program).trace_hash == simulator->execute(program).trace_hash);
+  });
+  EXPECT_TRUE(holds);
+}
+
 }  // namespace
 }  // namespace lockstep::harness
