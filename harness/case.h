@@ -96,6 +96,9 @@ struct DdpSpec {
   /// "quantize_per_channel" | "power_sgd" | "post_local_sgd" (N)
   std::string hook = "none";
   std::string checks = "off";  ///< "off" | "fast" | "full"
+
+  /// PyTorch's reducer can stand in the place of our DDP.
+  bool peer_can_stand_in() const { return sync == "ddp" && hook == "none" && checks == "off"; }
 };
 
 /// Whether gradients are reduced inside backward, bucket by bucket: our DDP and PyTorch's.

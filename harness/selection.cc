@@ -46,7 +46,7 @@ void replace_sync(std::vector<NamedCase>& cases, const std::string& sync) {
                  sync);
   for (NamedCase& named : cases) {
     // PyTorch's reducer stands in for our DDP only: what a case says of other subjects holds.
-    if (sync == "torch" && named.value.ddp.sync != "ddp") continue;
+    if (sync == "torch" && !named.value.ddp.peer_can_stand_in()) continue;
     named.value.ddp.sync = sync;
     const std::vector<CaseFinding> findings = check_case(named.value);
     LOCKSTEP_USAGE(findings.empty(), "{} cannot run with sync = \"{}\": {}",

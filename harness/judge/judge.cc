@@ -339,7 +339,7 @@ void judge_into(CaseResult& result, const Case& value, const JudgeOptions& optio
       }
     }
   }
-  if (options.against_torch && value.ddp.sync == "ddp") {
+  if (options.against_torch && value.ddp.peer_can_stand_in()) {
     result.peer = compare_with_torch(value, subject, *options.executor);
     for (std::string& complaint : complaints_about(*result.peer)) {
       result.complaints.push_back(std::move(complaint));
