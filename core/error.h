@@ -58,8 +58,13 @@ class DdpError : public Error {
   DdpError(std::string kind, const std::string& message, std::vector<std::string> parameters = {})
       : Error(message), kind_(std::move(kind)), parameters_(std::move(parameters)) {}
 
-  /// `reduction_unfinished` (K1), `ready_twice` (K2), `static_graph_changed` (K3, K4),
-  /// `model_mismatch` (B1, B2), `undefined_gradient` (K8), `not_a_bucket_view` (K9), ...
+  /// Construction: `model_mismatch` (B1, B2). Next forward: `reduction_unfinished` (K1),
+  /// `static_graph_changed` (K3, K4). Backward: `ready_twice` (K2), `undefined_gradient` (K8),
+  /// `not_a_bucket_view` (K9), `gradient_mismatch`, `sparse_gradient` (K11),
+  /// `hook_result_mismatch`, `create_graph`. Registration: `hook_registered_twice` (K6),
+  /// `static_graph_too_late` (K5). `checkpoint_static_graph`; join: `join_early_termination` (K14),
+  /// `join_plan_mismatch` (O9). Checked mode: `parameters_changed`, `parameter_replaced`,
+  /// `trainable_set_changed`, `buffers_changed`, `unused_parameters`, `replicas_differ`.
   const std::string& kind() const { return kind_; }
 
   /// Names of the parameters the error is about, in index order; may be empty.

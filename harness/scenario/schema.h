@@ -242,7 +242,8 @@ void describe(V& v, Of<ExpectWaiting>) {
           Choices{{"all_reduce", "broadcast", "all_gather", "barrier"}}, "in what");
   v.field("site", &ExpectWaiting::site,
           Choices{{"param_count", "param_shapes", "module_states", "bucket", "used_map",
-                   "rebuild_order", "rebuild_sizes", "buffers", "parameter", "barrier", "script"}},
+                   "rebuild_order", "rebuild_sizes", "buffers", "parameter", "barrier", "script",
+                   "checks"}},
           "what the collective is for");
   v.field("step", &ExpectWaiting::step, IntRange{-1, 999'999}, "from 0; -1: construction");
   v.field("bucket", &ExpectWaiting::bucket, kCount, "from 0");
