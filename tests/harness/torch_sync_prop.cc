@@ -16,8 +16,7 @@ namespace {
 bool is_known_to_differ(const Case& value) {
   const bool has_windows = value.train.micro_batches > 1 && value.train.sync_on == "last";
   return has_windows &&
-         (value.ddp.static_graph || (value.ddp.find_unused_parameters && !value.at.empty() &&
-                                     !value.ddp.gradient_as_bucket_view));
+         (value.ddp.static_graph || (value.ddp.find_unused_parameters && !value.at.empty()));
 }
 
 TEST(TorchSyncProps, DoesWhatOursDoes) {
