@@ -30,8 +30,8 @@ inline auto fields(const OptimizerSpec& s) {
 }
 
 inline auto fields(const DdpSpec& s) {
-  const auto& [a, b, c, d, e, f, g, h] = s;
-  return std::tie(a, b, c, d, e, f, g, h);
+  const auto& [a, b, c, d, e, f, g, h, i, j] = s;
+  return std::tie(a, b, c, d, e, f, g, h, i, j);
 }
 
 inline auto fields(const AtSpec& s) {
