@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <sstream>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -35,10 +36,24 @@ std::string allowed(const Choices& choices) {
   return text;
 }
 
+/// As comment lines of at most kColumns, broken at spaces.
+std::string as_comment_lines(const std::string& text) {
+  std::string lines, line = "#";
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    if (line.size() + 1 + word.size() > kColumns) {
+      lines += line + '\n';
+      line = "#  ";
+    }
+    line += ' ' + word;
+  }
+  return lines + line + '\n';
+}
+
 /// The comment behind the line where there is room, before it otherwise.
 std::string commented(std::string line, const std::string& comment) {
   const std::size_t column = std::max(line.size() + 1, kCommentColumn);
-  if (column + 2 + comment.size() > kColumns) return fmt::format("# {}\n{}\n", comment, line);
+  if (column + 2 + comment.size() > kColumns) return as_comment_lines(comment) + line + '\n';
   line.resize(column, ' ');
   return fmt::format("{}# {}\n", line, comment);
 }
