@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/distributed_data_parallel.h"
 #include "core/gloo_communicator.h"
 #include "core/gloo_device.h"
 #include "core/gloo_rendezvous.h"
@@ -45,22 +46,31 @@ class Subject {
       : communicator_(make_gloo_communicator(options)), input_(at::ones({8, workload.inputs})) {
     value_.model = workload.model;
     value_.ddp.sync = variant.sync;
-    value_.ddp.checks = variant.checks;
     model_ = std::make_shared<GraphModel>(value_.model, false, 1, 0);
-    sync_ = make_gradient_sync({&value_, model_, communicator_.get(), nullptr, {}});
+    if (variant.sync == "ddp") {
+      DdpOptions ddp;
+      ddp.checks.level = variant.checks == "fast" ? Checks::kFast : Checks::kOff;
+      ours_ = std::make_unique<DistributedDataParallel<GraphModel>>(model_, *communicator_, ddp);
+    } else {
+      peer_ = make_gradient_sync({&value_, model_, communicator_.get(), nullptr, {}});
+    }
+    parameters_ = all_parameters(*model_).tensors;
   }
 
+  /// Seconds a step.
   double run(int steps) {
     communicator_->barrier({})->wait();
     const auto start = std::chrono::steady_clock::now();
-    for (int i = 0; i < steps; ++i) {
-      for (at::Tensor& parameter : all_parameters(*model_).tensors) {
+    for (int i = 0; i < steps; ++i, ++step_) {
+      for (at::Tensor& parameter : parameters_) {
         parameter.mutable_grad() = at::Tensor();
       }
-      sync_->begin_step(step_++);
-      at::Tensor loss = sync_->forward(0, input_, {}, true)[0].sum();
-      loss.backward();
-      sync_->after_backward(true);
+      if (peer_ != nullptr) {
+        peer_->begin_step(step_);
+      }
+      const auto outputs =
+          peer_ != nullptr ? peer_->forward(0, input_, {}, true) : ours_->forward(input_, Route{});
+      outputs[0].sum().backward();
     }
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / steps;
   }
@@ -70,7 +80,9 @@ class Subject {
   std::unique_ptr<GlooCommunicator> communicator_;
   at::Tensor input_;
   std::shared_ptr<GraphModel> model_;
-  std::unique_ptr<GradientSync> sync_;
+  std::vector<at::Tensor> parameters_;
+  std::unique_ptr<DistributedDataParallel<GraphModel>> ours_;
+  std::unique_ptr<GradientSync> peer_;
   std::int64_t step_ = 0;
 };
 
@@ -94,12 +106,14 @@ void measure(const Workload& workload, const std::vector<Variant>& variants, int
         options.world_size = kRanks;
         options.directory = directory.path();
         options.token = directory.token();
-        options.group = variant.name;
+        options.group = fmt::format("variant{}", subjects.size());
         options.device = device;
         subjects.push_back(std::make_unique<Subject>(workload, variant, options));
       }
       for (int round = 0; round < rounds + 2; ++round) {
-        for (std::size_t i = 0; i < subjects.size(); ++i) {
+        for (std::size_t turn = 0; turn < subjects.size(); ++turn) {
+          // Nobody always follows the same one.
+          const std::size_t i = (turn + static_cast<std::size_t>(round)) % subjects.size();
           const double of_step = subjects[i]->run(workload.steps);
           if (rank == 0 && round >= 2) {  // buckets are rebuilt in the first two
             seconds[i].push_back(of_step);
