@@ -92,7 +92,7 @@ DdpError changed(const char* kind, std::int64_t rank, std::int64_t step, const s
 }  // namespace
 
 ModuleWatch::ModuleWatch(const torch::nn::Module& module, std::set<std::string> ignored)
-    : ignored_(std::move(ignored)) {
+    : seen_(sightings(module)), ignored_(std::move(ignored)) {
   for (const auto& item : module.named_parameters()) {
     if (item.value().defined() && ignored_.count(item.key()) == 0) {
       parameters_.push_back({item.key(), item.value(), item.value().requires_grad()});
@@ -105,8 +105,34 @@ ModuleWatch::ModuleWatch(const torch::nn::Module& module, std::set<std::string> 
   }
 }
 
-void ModuleWatch::look(const torch::nn::Module& module, std::int64_t rank,
-                       std::int64_t step) const {
+std::vector<ModuleWatch::Sighting> ModuleWatch::sightings(const torch::nn::Module& module) {
+  std::vector<Sighting> seen;
+  const auto add = [&seen](const torch::OrderedDict<std::string, at::Tensor>& tensors) {
+    for (const auto& item : tensors) {
+      const at::Tensor& tensor = item.value();
+      seen.push_back({tensor.unsafeGetTensorImpl(), tensor.requires_grad(), tensor.numel(),
+                      tensor.scalar_type()});
+    }
+  };
+  module.apply([&add](const torch::nn::Module& part) {
+    add(part.named_parameters(/*recurse=*/false));
+    add(part.named_buffers(/*recurse=*/false));
+  });
+  return seen;
+}
+
+// Full names cost more than the rest of a look, so they are only made where something is not as it
+// was; that need not be a mistake, for buffers may be replaced (J3).
+void ModuleWatch::look(const torch::nn::Module& module, std::int64_t rank, std::int64_t step) {
+  std::vector<Sighting> seen = sightings(module);
+  if (!(seen == seen_)) {
+    compare_by_name(module, rank, step);
+    seen_ = std::move(seen);
+  }
+}
+
+void ModuleWatch::compare_by_name(const torch::nn::Module& module, std::int64_t rank,
+                                  std::int64_t step) const {
   std::size_t at = 0;
   for (const auto& item : module.named_parameters()) {
     const at::Tensor& tensor = item.value();

@@ -50,9 +50,11 @@ class ModuleWatch {
   /// Compares parameters (which tensors, requires_grad) and buffers (names, sizes, dtypes).
   /// Errors: DdpError `parameter_replaced`, `trainable_set_changed`, `parameters_changed`,
   ///         `buffers_changed`, naming rank, step, tensor and the way out.
-  void look(const torch::nn::Module& module, std::int64_t rank, std::int64_t step) const;
+  void look(const torch::nn::Module& module, std::int64_t rank, std::int64_t step);
 
  private:
+  void compare_by_name(const torch::nn::Module& module, std::int64_t rank, std::int64_t step) const;
+
   struct ParameterMark {
     std::string name;
     at::Tensor tensor;  // held, so that its address is not given to another
@@ -63,7 +65,21 @@ class ModuleWatch {
     std::vector<std::int64_t> sizes;
     at::ScalarType dtype = at::kFloat;
   };
+  /// A tensor in the order of a walk over the modules, ignored ones included: cheap to compare.
+  struct Sighting {
+    const at::TensorImpl* tensor = nullptr;
+    bool requires_grad = false;
+    std::int64_t numel = 0;
+    at::ScalarType dtype = at::kFloat;
+    friend bool operator==(const Sighting& a, const Sighting& b) {
+      return a.tensor == b.tensor && a.requires_grad == b.requires_grad && a.numel == b.numel &&
+             a.dtype == b.dtype;
+    }
+  };
 
+  static std::vector<Sighting> sightings(const torch::nn::Module& module);
+
+  std::vector<Sighting> seen_;  ///< by the last walk that was compared by name
   std::set<std::string> ignored_;
   std::vector<ParameterMark> parameters_;
   std::vector<BufferMark> buffers_;
