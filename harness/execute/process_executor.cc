@@ -136,7 +136,7 @@ std::optional<MismatchInfo> mismatch_of(const std::vector<RankFate>& fates, cons
 /// have.
 std::string text_for_workers(Case value) {
   value.expect = ExpectSpec();
-  value.expect.oracles = {"ranks", "replay"};
+  value.expect.oracles = {"ranks"};  // which any case can promise
   value.expect_sim.reset();
   value.expect_gloo.reset();
   value.expect_torch.reset();

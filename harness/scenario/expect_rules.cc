@@ -63,6 +63,23 @@ void check_reason(const ExpectSpec& expect, const std::string& path,
   }
 }
 
+// What the references can work out: a hook's sums, but not what depends on a rank or on history.
+void check_hook(const Case& value, const ExpectSpec& expect, const std::string& path,
+                std::vector<CaseFinding>& findings) {
+  const std::string& hook = value.ddp.hook;
+  const bool is_sum =
+      hook == "none" || hook == "all_reduce" || hook == "fp16_compress" || hook == "bf16_compress";
+  const bool is_mean = hook == "none" || hook == "all_reduce";
+  if ((contains(expect.oracles, "serial") && !is_mean) ||
+      (contains(expect.oracles, "replay") && !is_sum)) {
+    findings.push_back(
+        {{path + ".oracles", "ddp.hook"},
+         fmt::format("hook \"{}\" does not compute the mean that the references do; expected {}",
+                     hook,
+                     is_sum ? "oracles = [\"ranks\", \"replay\"]" : "oracles = [\"ranks\"]")});
+  }
+}
+
 void check_serial(const Case& value, const ExpectSpec& expect, const std::string& path,
                   const KnownNames& names, std::vector<CaseFinding>& findings) {
   const std::string key = path + ".oracles";
@@ -148,6 +165,7 @@ void check_expectation(const Case& value, const ExpectSpec& expect, const std::s
   check_details(expect, path, findings);
   check_reason(expect, path, findings);
   check_serial(value, expect, path, names, findings);
+  check_hook(value, expect, path, findings);
   check_deadlock(value, expect, path, names, findings);
   if (expect.rank) {
     check_range(*expect.rank, value.world.ranks, path + ".rank", "rank", "world.ranks", findings);

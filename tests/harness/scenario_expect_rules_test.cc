@@ -78,6 +78,19 @@ TEST(ScenarioExpectRulesTest, TheSerialOracleIsNotDefinedForBatchNormAndDropout)
   }
 }
 
+TEST(ScenarioExpectRulesTest, AHookPromisesTheOraclesThatCanFollowIt) {
+  const auto file = [](const std::string& hook, const std::string& oracles) {
+    return "schema = 1\n[ddp]\nhook = \"" + hook + "\"\n[expect]\noracles = " + oracles + "\n";
+  };
+  EXPECT_THAT(findings_of(file("fp16_compress", "[\"ranks\", \"replay\"]")), IsEmpty());
+  EXPECT_THAT(findings_of(file("noop", "[\"ranks\"]")), IsEmpty());
+  EXPECT_THAT(findings_of(file("power_sgd", "[\"ranks\", \"replay\"]")),
+              ElementsAre(finding("5:1", {"hook \"power_sgd\"", "oracles = [\"ranks\"]"})));
+  EXPECT_THAT(findings_of("schema = 1\n[ddp]\nhook = \"noop\"\nsync = \"flat\"\n[expect]\n"
+                          "oracles = [\"ranks\"]\n"),
+              ElementsAre(finding("3:1", {"hook and checks belong to our DDP"})));
+}
+
 TEST(ScenarioExpectRulesTest, OnlyTheSerialOracleHasABound) {
   EXPECT_THAT(findings_of("schema = 1\n[expect]\noutcome = \"within_bound\"\noracles = "
                           "[\"ranks\"]\n"),
