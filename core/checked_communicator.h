@@ -9,10 +9,10 @@
 
 namespace lockstep {
 
-/// Puts one all-gather of five numbers before every collective of `inner`: kind, numel, dtype, tag
-/// and position. A wrong pairing becomes an error on every rank, at the collective that is wrong,
-/// where a transport would hang or mix up what it carries. For transports that do not compare
-/// themselves; our Gloo communicator and the simulator do.
+/// Puts one all-gather of seven numbers before every collective of `inner`: kind, numel, dtype, op
+/// or root, and the tag. A wrong pairing becomes an error on every rank, at the collective that is
+/// wrong, where a transport would hang or mix up what it carries. For transports that do not
+/// compare themselves; our Gloo communicator and the simulator do.
 ///
 /// A launch waits for the other ranks, so nothing overlaps: for finding mistakes, not for speed.
 /// Threads: as `inner`. Errors: besides those of `inner`, Desync out of `Work::wait`, naming both

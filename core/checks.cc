@@ -11,18 +11,14 @@
 #include <unordered_set>
 
 #include "core/check.h"
+#include "core/gather_words.h"
 
 namespace lockstep {
 namespace {
 
-// Row r of the result is rank r's `words`, which have the same length everywhere.
 at::Tensor gather(Communicator& communicator, const std::vector<std::int64_t>& words,
                   std::int64_t step) {
-  const at::NoGradGuard no_grad;
-  const at::Tensor input = at::tensor(words, at::kLong);
-  const at::Tensor output = at::zeros({communicator.world_size(), input.numel()}, at::kLong);
-  communicator.all_gather(output, input, {CallSite::kChecks, step, -1})->wait();
-  return output;
+  return gather_words(communicator, words, at::kCPU, {CallSite::kChecks, step, -1});
 }
 
 // Every rank's text; the longest decides the size of the collective.

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "core/check.h"
+#include "core/gather_words.h"
 
 namespace lockstep {
 namespace {
@@ -52,16 +53,6 @@ std::string to_text(const Description& description) {
                      fmt::join(description.sizes, ", "), fmt::join(description.strides, ", "));
 }
 
-// Row r of the result is rank r's `words`.
-at::Tensor gather(Communicator& communicator, const std::vector<std::int64_t>& words,
-                  at::Device device, CallSite site) {
-  const auto numel = static_cast<std::int64_t>(words.size());
-  const at::Tensor input = at::tensor(words, at::kLong).to(device);
-  const at::Tensor output = at::zeros({communicator.world_size(), numel}, input.options());
-  communicator.all_gather(output, input, {site, -1, -1})->wait();
-  return output.cpu();
-}
-
 }  // namespace
 
 void verify_parameters(Communicator& communicator, const std::vector<at::Tensor>& parameters,
@@ -71,8 +62,8 @@ void verify_parameters(Communicator& communicator, const std::vector<at::Tensor>
   const auto num_parameters = static_cast<std::int64_t>(parameters.size());
   std::vector<std::int64_t> own = encode(parameters);
   const at::Tensor totals =
-      gather(communicator, {num_parameters, static_cast<std::int64_t>(own.size())}, device,
-             CallSite::kParamCount);
+      gather_words(communicator, {num_parameters, static_cast<std::int64_t>(own.size())}, device,
+                   {CallSite::kParamCount, -1, -1});
   const auto* total = totals.data_ptr<std::int64_t>();
   std::int64_t words_max = 0;
   for (std::int64_t rank = 0; rank < communicator.world_size(); ++rank) {
@@ -85,7 +76,8 @@ void verify_parameters(Communicator& communicator, const std::vector<at::Tensor>
     words_max = std::max(words_max, total[2 * rank + 1]);
   }
   own.resize(static_cast<std::size_t>(words_max), 0);
-  const at::Tensor gathered = gather(communicator, own, device, CallSite::kParamShapes);
+  const at::Tensor gathered =
+      gather_words(communicator, own, device, {CallSite::kParamShapes, -1, -1});
   const auto* words = gathered.data_ptr<std::int64_t>();
   const std::vector<Description> reference = decode(words, num_parameters);
   for (std::int64_t rank = 1; rank < communicator.world_size(); ++rank) {

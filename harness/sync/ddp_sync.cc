@@ -90,7 +90,7 @@ class DdpSync final : public GradientSync {
       if (layout != layout_) {
         layout_ = layout;
         const std::lock_guard<std::mutex> lock(plan_mutex_);
-        plan_ = translate(*layout);
+        plan_ = plan_of(*layout, trainable_index_);
       }
       return outputs;
     }
@@ -114,18 +114,6 @@ class DdpSync final : public GradientSync {
   }
 
  private:
-  // Plans speak of all trainable parameters; DDP's own indices leave the ignored ones out.
-  std::shared_ptr<const ReductionPlan> translate(const BucketLayout& layout) const {
-    ReductionPlan plan;
-    for (const auto& bucket : layout.buckets) {
-      plan.buckets.emplace_back();
-      for (const std::int64_t index : bucket) {
-        plan.buckets.back().push_back(trainable_index_[static_cast<std::size_t>(index)]);
-      }
-    }
-    return std::make_shared<const ReductionPlan>(std::move(plan));
-  }
-
   DistributedDataParallel<GraphModel> ddp_;
   std::vector<std::int64_t> trainable_index_;
   std::shared_ptr<const BucketLayout> layout_;

@@ -28,6 +28,18 @@ std::unique_ptr<GradientSync> make_gradient_sync(const SyncParts& parts) {
   return make_plain_sync(parts);
 }
 
+std::shared_ptr<const ReductionPlan> plan_of(const BucketLayout& layout,
+                                             const std::vector<std::int64_t>& trainable_index) {
+  ReductionPlan plan;
+  plan.buckets = layout.buckets;
+  for (auto& bucket : plan.buckets) {
+    for (std::int64_t& index : bucket) {
+      index = trainable_index[static_cast<std::size_t>(index)];
+    }
+  }
+  return std::make_shared<const ReductionPlan>(std::move(plan));
+}
+
 // A tensor that modules share is listed once, under its first name (A1).
 NamedParameters all_parameters(const GraphModel& model) {
   NamedParameters result;

@@ -57,6 +57,11 @@ struct SyncParts {
 /// The subject named by `case.ddp.sync`. Issues the constructor's collectives.
 std::unique_ptr<GradientSync> make_gradient_sync(const SyncParts& parts);
 
+/// A bucket layout in the indices of all trainable parameters. `trainable_index[i]` is that of the
+/// i-th parameter of the layout, which leaves ignored ones out.
+std::shared_ptr<const ReductionPlan> plan_of(const BucketLayout& layout,
+                                             const std::vector<std::int64_t>& trainable_index);
+
 /// The trainable parameters in DDP's index order (A1), with their names.
 struct NamedParameters {
   std::vector<std::string> names;

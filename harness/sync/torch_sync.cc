@@ -81,7 +81,7 @@ class TorchSync final : public GradientSync {
     if (sync && plan_layout_ != watch_.progress().layout()) {
       plan_layout_ = watch_.progress().layout();
       const std::lock_guard<std::mutex> lock(plan_mutex_);
-      plan_ = translate(*plan_layout_);
+      plan_ = plan_of(*plan_layout_, collected_.index);
     }
     return outputs;
   }
@@ -226,18 +226,6 @@ class TorchSync final : public GradientSync {
         }
       });
     }
-  }
-
-  // Plans speak of all trainable parameters; the reducer's indices leave the ignored ones out.
-  std::shared_ptr<const ReductionPlan> translate(const BucketLayout& layout) const {
-    ReductionPlan plan;
-    plan.buckets = layout.buckets;
-    for (auto& bucket : plan.buckets) {
-      for (std::int64_t& index : bucket) {
-        index = collected_.index[static_cast<std::size_t>(index)];
-      }
-    }
-    return std::make_shared<const ReductionPlan>(std::move(plan));
   }
 
   const DdpSpec ddp_;
