@@ -80,6 +80,14 @@ std::int64_t checksum_of(const at::Tensor& tensor) {
   return checksum(bytes.data_ptr(), bytes.nbytes());
 }
 
+// A module's own parameters without the copy that named_parameters makes of each: most of a look's
+// time went there.
+struct OwnParameters : torch::nn::Module {
+  static const torch::OrderedDict<std::string, at::Tensor>& of(const torch::nn::Module& module) {
+    return module.*(&OwnParameters::parameters_);
+  }
+};
+
 DdpError changed(const char* kind, std::int64_t rank, std::int64_t step, const std::string& name,
                  const std::string& what) {
   return DdpError(kind, fmt::format("rank {}, step {}: {} {}", rank, step, name, what), {name});
@@ -111,7 +119,7 @@ std::vector<ModuleWatch::Sighting> ModuleWatch::sightings(const torch::nn::Modul
     }
   };
   module.apply([&add](const torch::nn::Module& part) {
-    add(part.named_parameters(/*recurse=*/false));
+    add(OwnParameters::of(part));
     add(part.named_buffers(/*recurse=*/false));
   });
   return seen;

@@ -128,6 +128,30 @@ TEST(ChecksTest, AModuleThatChangedAfterWrappingIsNamedByTheNextForward) {
   }
 }
 
+TEST(ChecksTest, AParameterThatIsNotThereIsNoMistakeUntilItAppears) {
+  struct WithoutBias : torch::nn::Module {
+    WithoutBias()
+        : weight(register_parameter("weight", at::ones({2}))),
+          bias(register_parameter("bias", at::Tensor(), /*requires_grad=*/false)) {}
+    at::Tensor forward() { return weight.sum(); }
+    at::Tensor& weight;
+    at::Tensor& bias;
+  };
+  const auto errors = errors_of(2, [](LocalCommunicator& communicator) {
+    const auto module = std::make_shared<WithoutBias>();
+    DistributedDataParallel<WithoutBias> ddp(module, communicator, checked(Checks::kFast));
+    ddp().backward();
+    ddp().backward();
+    EXPECT_EQ(module->weight.grad()[0].item<float>(), 2.0F);  // nobody was accused on the way
+    module->bias = at::ones({2}).requires_grad_(true);
+    ddp();
+  });
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, HasSubstr("parameters_changed: rank "));
+    EXPECT_THAT(error, HasSubstr("bias was not there"));
+  }
+}
+
 TEST(ChecksTest, AnotherOrderOfParametersOrAnotherFrozenSetIsRefusedOnEveryRank) {
   struct Named : torch::nn::Module {
     Named(const std::string& first, const std::string& second, bool freeze) {
