@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the collectives of a world take place.
+#include <torch/types.h>
+
 #include <cstring>
 #include <utility>
 
@@ -29,59 +31,14 @@ void gather(const std::vector<Contribution>& by_rank) {
   }
 }
 
-}  // namespace
-
-CollectiveExchange::CollectiveExchange(const WorldOptions& options, Dispatcher& dispatcher,
-                                       TraceRecorder& recorder)
-    : dispatcher_(dispatcher),
-      recorder_(recorder),
-      matcher_(options.world_size, options.check_tags),
-      waiting_seq_(static_cast<std::size_t>(options.world_size), -1) {}
-
-std::int64_t CollectiveExchange::post(std::int64_t rank, Contribution contribution) {
-  dispatcher_.throw_if_cancelled(rank);
-  const std::int64_t seq = matcher_.next_seq(rank);
-  contribution.info.seq = seq;
-  recorder_.record(rank, EventKind::kPosted, contribution.info);
-  const bool all_was_well = !matcher_.mismatch();
-  switch (matcher_.post(rank, std::move(contribution))) {
-    case CollectiveMatcher::Outcome::kPending:
-      break;
-    case CollectiveMatcher::Outcome::kComplete:
-      perform(matcher_.take_complete());
-      wake_waiting(seq, /*later_ones_too=*/false);
-      break;
-    case CollectiveMatcher::Outcome::kFailed:
-      if (all_was_well) {
-        wake_waiting(seq, /*later_ones_too=*/true);
-      }
-      break;
-  }
-  return seq;
+at::Tensor copy_of(const at::Tensor& tensor) {
+  const at::Tensor copy = at::empty(tensor.sizes(), tensor.scalar_type());
+  copy_bytes(copy.data_ptr(), tensor);
+  return copy;
 }
 
-void CollectiveExchange::wait(std::int64_t rank, std::int64_t seq) {
-  if (!matcher_.is_complete(seq) && !matcher_.has_failed(seq)) {
-    // The slot may be gone when the rank comes back.
-    const CollectiveInfo info = matcher_.pending(rank, seq);
-    recorder_.record(rank, EventKind::kWaitBegin, info);
-    waiting_seq_[static_cast<std::size_t>(rank)] = seq;
-    dispatcher_.block(rank);
-    waiting_seq_[static_cast<std::size_t>(rank)] = -1;
-    recorder_.record(rank, EventKind::kWaitEnd, info);
-  }
-  if (matcher_.has_failed(seq)) {
-    throw Desync(matcher_.mismatch_text());
-  }
-  LOCKSTEP_CHECK(matcher_.is_complete(seq), "rank {} was woken before collective {} was complete",
-                 rank, seq);
-}
-
-std::int64_t CollectiveExchange::waiting_seq(std::int64_t rank) const {
-  return waiting_seq_[static_cast<std::size_t>(rank)];
-}
-
-void CollectiveExchange::perform(const std::vector<Contribution>& by_rank) {
+// Brings the collective about in the contributions' tensors. Returns the hash of its result.
+std::uint64_t carry_out(const std::vector<Contribution>& by_rank) {
   const CollectiveInfo& info = by_rank.front().info;
   at::Tensor result = by_rank.front().tensor;
   switch (info.kind) {
@@ -106,17 +63,121 @@ void CollectiveExchange::perform(const std::vector<Contribution>& by_rank) {
     case CollectiveKind::kBarrier:
       break;
   }
-  const std::uint64_t data_hash =
-      result.defined() ? TraceRecorder::hash_bytes(result.data_ptr(), result.nbytes()) : 0;
-  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
-    recorder_.record(static_cast<std::int64_t>(rank), EventKind::kCompleted, by_rank[rank].info,
-                     data_hash);
+  return result.defined() ? TraceRecorder::hash_bytes(result.data_ptr(), result.nbytes()) : 0;
+}
+
+}  // namespace
+
+CollectiveExchange::CollectiveExchange(const WorldOptions& options, Dispatcher& dispatcher,
+                                       TraceRecorder& recorder)
+    : dispatcher_(dispatcher),
+      recorder_(recorder),
+      completes_at_once_(options.scheduler == nullptr &&
+                         options.schedule.policy == SchedulePolicy::kRoundRobin),
+      matcher_(options.world_size, options.check_tags),
+      waiting_seq_(static_cast<std::size_t>(options.world_size), -1),
+      num_complete_(static_cast<std::size_t>(options.world_size), 0),
+      in_flight_(static_cast<std::size_t>(options.world_size)) {
+  if (!completes_at_once_) {
+    dispatcher_.decide_completions_of(*this);
   }
 }
 
-void CollectiveExchange::wake_waiting(std::int64_t seq, bool later_ones_too) {
+std::int64_t CollectiveExchange::post(std::int64_t rank, Contribution contribution) {
+  dispatcher_.throw_if_cancelled(rank);
+  const std::int64_t seq = matcher_.next_seq(rank);
+  contribution.info.seq = seq;
+  recorder_.record(rank, EventKind::kPosted, contribution.info);
+  const bool all_was_well = !matcher_.mismatch();
+  switch (matcher_.post(rank, std::move(contribution))) {
+    case CollectiveMatcher::Outcome::kPending:
+      break;
+    case CollectiveMatcher::Outcome::kComplete:
+      perform(matcher_.take_complete());
+      break;
+    case CollectiveMatcher::Outcome::kFailed:
+      if (all_was_well) {
+        wake_after_failure(seq);
+      }
+      break;
+  }
+  dispatcher_.yield_point(rank);
+  return seq;
+}
+
+void CollectiveExchange::wait(std::int64_t rank, std::int64_t seq) {
+  if (is_complete(rank, seq) || matcher_.has_failed(seq)) {
+    dispatcher_.yield_point(rank);
+  } else {
+    // The slot may be gone when the rank comes back.
+    const CollectiveInfo info = info_of(rank, seq);
+    recorder_.record(rank, EventKind::kWaitBegin, info);
+    waiting_seq_[static_cast<std::size_t>(rank)] = seq;
+    dispatcher_.block(rank);
+    waiting_seq_[static_cast<std::size_t>(rank)] = -1;
+    recorder_.record(rank, EventKind::kWaitEnd, info);
+  }
+  if (matcher_.has_failed(seq)) {
+    throw Desync(matcher_.mismatch_text());
+  }
+  LOCKSTEP_CHECK(is_complete(rank, seq), "rank {} was woken before collective {} was complete",
+                 rank, seq);
+}
+
+bool CollectiveExchange::is_settled(std::int64_t rank) const {
+  return matcher_.is_complete(matcher_.next_seq(rank) - 1) ||
+         matcher_.has_failed(matcher_.next_seq(rank) - 1);
+}
+
+void CollectiveExchange::complete_next(std::int64_t rank) {
+  std::deque<Completion>& queue = in_flight_[static_cast<std::size_t>(rank)];
+  const Completion completion = std::move(queue.front());
+  queue.pop_front();
+  if (completion.result.defined()) {
+    copy_bytes(completion.tensor.data_ptr(), completion.result);
+  }
+  recorder_.record(rank, EventKind::kCompleted, completion.info, completion.result_hash);
+  ++num_complete_[static_cast<std::size_t>(rank)];
+  if (waiting_seq(rank) == completion.info.seq) {
+    dispatcher_.wake(rank);
+  }
+}
+
+bool CollectiveExchange::is_complete(std::int64_t rank, std::int64_t seq) const {
+  return seq < num_complete_[static_cast<std::size_t>(rank)];
+}
+
+// Precondition: `rank` has issued `seq`, and that is neither complete there nor failed.
+CollectiveInfo CollectiveExchange::info_of(std::int64_t rank, std::int64_t seq) const {
+  if (!matcher_.is_complete(seq)) {
+    return matcher_.pending(rank, seq);
+  }
+  return in_flight(rank)[static_cast<std::size_t>(seq - in_flight(rank).front().info.seq)].info;
+}
+
+void CollectiveExchange::perform(std::vector<Contribution> by_rank) {
+  std::vector<Completion> completions;
+  for (Contribution& contribution : by_rank) {
+    completions.push_back({contribution.info, contribution.tensor, {}, 0});
+    if (!completes_at_once_ && contribution.tensor.defined()) {
+      // What the rank's tensor will hold takes shape elsewhere.
+      contribution.tensor = copy_of(contribution.tensor);
+      completions.back().result = contribution.tensor;
+    }
+  }
+  const std::uint64_t result_hash = carry_out(by_rank);
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+    completions[rank].result_hash = result_hash;
+    in_flight_[rank].push_back(std::move(completions[rank]));
+    if (completes_at_once_) {
+      complete_next(static_cast<std::int64_t>(rank));
+    }
+  }
+}
+
+void CollectiveExchange::wake_after_failure(std::int64_t seq) {
   for (std::size_t rank = 0; rank < waiting_seq_.size(); ++rank) {
-    if (waiting_seq_[rank] == seq || (later_ones_too && waiting_seq_[rank] > seq)) {
+    if (waiting_seq_[rank] >= seq) {
       dispatcher_.wake(static_cast<std::int64_t>(rank));
     }
   }

@@ -16,10 +16,12 @@ Dispatcher::Dispatcher(const WorldOptions& options, RankExecutor& executor, Virt
       clock_(clock),
       recorder_(recorder),
       generators_(options.world_size),
-      scheduler_(make_scheduler(options.schedule)),
+      own_scheduler_(options.scheduler == nullptr ? make_scheduler(options.schedule) : nullptr),
+      scheduler_(options.scheduler == nullptr ? *own_scheduler_ : *options.scheduler),
       ranks_(static_cast<std::size_t>(options.world_size)),
       decisions_max_(options.switches_max) {
-  runnable_.reserve(ranks_.size());
+  decision_.actors.reserve(2 * ranks_.size());
+  decision_.settled.resize(ranks_.size(), true);
 }
 
 void Dispatcher::run() {
@@ -95,15 +97,25 @@ void Dispatcher::throw_if_cancelled(std::int64_t rank) const {
   }
 }
 
-// Collects the runnable ranks in ascending order; false if there are none.
-bool Dispatcher::collect_runnable() {
-  runnable_.clear();
-  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
-    if (ranks_[rank].phase == Phase::kReady) {
-      runnable_.push_back(static_cast<std::int64_t>(rank));
+// Collects what can happen next; false if nothing can.
+bool Dispatcher::collect_actors() {
+  std::vector<Actor>& actors = decision_.actors;
+  actors.clear();
+  const auto world_size = static_cast<std::int64_t>(ranks_.size());
+  for (std::int64_t rank = 0; rank < world_size; ++rank) {
+    if (state_of(rank).phase == Phase::kReady) {
+      actors.push_back(rank);
     }
   }
-  return !runnable_.empty();
+  if (completions_ != nullptr) {
+    for (std::int64_t rank = 0; rank < world_size; ++rank) {
+      if (completions_->has_completion(rank)) {
+        actors.push_back(completion_at(rank));
+      }
+      decision_.settled[static_cast<std::size_t>(rank)] = completions_->is_settled(rank);
+    }
+  }
+  return !actors.empty();
 }
 
 bool Dispatcher::wake_earliest_sleepers() {
@@ -127,20 +139,46 @@ bool Dispatcher::wake_earliest_sleepers() {
   return true;
 }
 
-std::int64_t Dispatcher::choose(std::int64_t current, bool may_stay) {
-  if (unwinding_ || exhausted_) {
-    return kController;
+// Asks the scheduler, and notes where it leaves the default path.
+Actor Dispatcher::pick(std::int64_t current, bool may_stay) {
+  decision_.current = current;
+  decision_.may_stay = may_stay;
+  Actor chosen = kAbandon;
+  try {
+    chosen = scheduler_.next(decision_);
+  } catch (...) {
+    error_ = std::current_exception();  // on the thread of a rank, of which it is no fault
   }
-  if (++num_decisions_ > decisions_max_) {
-    exhausted_ = true;
-    return kController;
-  }
-  if (!collect_runnable()) {
-    if (!wake_earliest_sleepers() || !collect_runnable()) {
-      return kController;
+  if (decision_.actors.size() > 1 && chosen != kAbandon) {
+    if (chosen != default_choice(decision_)) {
+      schedule_.push_back({num_choices_, chosen});
     }
+    ++num_choices_;
   }
-  return scheduler_->next(runnable_, current, may_stay);
+  return chosen;
+}
+
+// Lets collectives complete until a rank is to run. Who that is, or the controller if nobody can.
+std::int64_t Dispatcher::choose(std::int64_t current, bool may_stay) {
+  while (!unwinding_ && !exhausted_ && !abandoned_) {
+    if (++num_decisions_ > decisions_max_) {
+      exhausted_ = true;
+      break;
+    }
+    if (!collect_actors() && (!wake_earliest_sleepers() || !collect_actors())) {
+      break;
+    }
+    const Actor chosen = pick(current, may_stay);
+    if (chosen == kAbandon) {
+      abandoned_ = true;
+      break;
+    }
+    if (!is_completion(chosen)) {
+      return chosen;
+    }
+    completions_->complete_next(rank_of(chosen));
+  }
+  return kController;
 }
 
 // What has to happen whenever the turn moves, before the other thread is let go.

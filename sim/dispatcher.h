@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <vector>
 
@@ -14,6 +15,18 @@
 #include "sim/world.h"
 
 namespace lockstep::sim {
+
+/// Collectives in flight, as far as decisions are about them.
+class CompletionSource {
+ public:
+  virtual ~CompletionSource() = default;
+  /// A collective that all ranks have issued is not complete at `rank` yet.
+  virtual bool has_completion(std::int64_t rank) const = 0;
+  /// All collectives that `rank` has issued have been issued by all ranks.
+  virtual bool is_settled(std::int64_t rank) const = 0;
+  /// Completes the first of them at `rank`, and wakes it if it waits for that one.
+  virtual void complete_next(std::int64_t rank) = 0;
+};
 
 /// The state of every rank, and the decisions that move the turn from one to the next.
 ///
@@ -29,6 +42,9 @@ class Dispatcher {
   Dispatcher(const WorldOptions& options, RankExecutor& executor, VirtualClock& clock,
              TraceRecorder& recorder);
 
+  /// Collectives complete by decision, not at once; `source` outlives the run. Before `run`.
+  void decide_completions_of(CompletionSource& source) { completions_ = &source; }
+
   // For the controller.
 
   /// Lets ranks run until none can.
@@ -38,6 +54,13 @@ class Dispatcher {
   void cancel(std::int64_t rank);
   /// The run was stopped because it took too many decisions.
   bool exhausted() const { return exhausted_; }
+  /// The scheduler gave the run up.
+  bool abandoned() const { return abandoned_; }
+  /// What the scheduler threw; the run was given up then.
+  const std::exception_ptr& error() const { return error_; }
+  /// What was chosen otherwise than by default so far, and how often there was a choice.
+  const Schedule& schedule() const { return schedule_; }
+  std::int64_t num_choices() const { return num_choices_; }
   bool has_ended(std::int64_t rank) const { return state_of(rank).phase == Phase::kEnded; }
   bool is_waiting(std::int64_t rank) const { return state_of(rank).phase == Phase::kWaiting; }
 
@@ -69,8 +92,9 @@ class Dispatcher {
   const RankState& state_of(std::int64_t rank) const {
     return ranks_[static_cast<std::size_t>(rank)];
   }
-  bool collect_runnable();
+  bool collect_actors();
   bool wake_earliest_sleepers();
+  Actor pick(std::int64_t current, bool may_stay);
   std::int64_t choose(std::int64_t current, bool may_stay);
   void take_turn(std::int64_t from, std::int64_t to);
   void switch_from(std::int64_t rank, bool may_stay);
@@ -79,12 +103,18 @@ class Dispatcher {
   VirtualClock& clock_;
   TraceRecorder& recorder_;
   GeneratorBank generators_;
-  std::unique_ptr<Scheduler> scheduler_;
+  std::unique_ptr<Scheduler> own_scheduler_;
+  Scheduler& scheduler_;
+  CompletionSource* completions_ = nullptr;  // null: they do not wait for decisions
   std::vector<RankState> ranks_;
-  std::vector<std::int64_t> runnable_;  // kept for its storage
+  Decision decision_;  // kept for its storage
+  Schedule schedule_;
+  std::int64_t num_choices_ = 0;
   std::int64_t num_decisions_ = 0;
   std::int64_t decisions_max_;
   bool exhausted_ = false;
+  bool abandoned_ = false;
+  std::exception_ptr error_;
   bool unwinding_ = false;  // set once: from then on a rank that ends returns to the controller
 };
 

@@ -6,10 +6,9 @@
 
 namespace lockstep::sim {
 
-std::int64_t RandomScheduler::next(const std::vector<std::int64_t>& runnable,
-                                   std::int64_t /*current*/, bool /*may_stay*/) {
-  LOCKSTEP_CHECK(!runnable.empty(), "nobody can run");
-  return runnable[random_.below(runnable.size())];
+Actor RandomScheduler::next(const Decision& decision) {
+  LOCKSTEP_CHECK(!decision.actors.empty(), "nobody can run");
+  return decision.actors[random_.below(decision.actors.size())];
 }
 
 }  // namespace lockstep::sim

@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The policy that explores: any runnable rank, by seed.
+// The policy that wanders: anything that can happen, by seed.
 #pragma once
-
-#include <cstdint>
-#include <vector>
 
 #include "core/rng.h"
 #include "sim/scheduler.h"
 
 namespace lockstep::sim {
 
-/// Picks uniformly among the runnable ranks, the current one included where it can go on.
+/// Picks uniformly among the actors, the current rank included where it can go on.
 class RandomScheduler final : public Scheduler {
  public:
-  explicit RandomScheduler(std::uint64_t seed) : random_(seed, RngStream::kSchedule) {}
+  explicit RandomScheduler(const ScheduleSpec& spec)
+      : random_(spec.seed, RngStream::kSchedule, /*rank=*/0, /*step=*/spec.run) {}
 
-  std::int64_t next(const std::vector<std::int64_t>& runnable, std::int64_t current,
-                    bool may_stay) override;
+  Actor next(const Decision& decision) override;
 
  private:
   CounterRng random_;

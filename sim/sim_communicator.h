@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -15,9 +16,13 @@
 
 namespace lockstep::sim {
 
-/// The collectives of one world in flight. A collective takes place the moment its last rank
-/// issues it, on that rank's thread. Threads: whoever has the turn.
-class CollectiveExchange {
+/// The collectives of one world in flight.
+///
+/// A collective takes place the moment its last rank issues it, on that rank's thread, with what
+/// the ranks' tensors hold then. Under the default schedule it is complete everywhere at once.
+/// Under others, completing is an event of each rank's own, and its tensor shows the result only
+/// from then on. Threads: whoever has the turn.
+class CollectiveExchange final : public CompletionSource {
  public:
   /// References outlive this object.
   CollectiveExchange(const WorldOptions& options, Dispatcher& dispatcher, TraceRecorder& recorder);
@@ -30,16 +35,38 @@ class CollectiveExchange {
 
   const CollectiveMatcher& matcher() const { return matcher_; }
   /// The seq that `rank` is blocked in, or -1.
-  std::int64_t waiting_seq(std::int64_t rank) const;
+  std::int64_t waiting_seq(std::int64_t rank) const {
+    return waiting_seq_[static_cast<std::size_t>(rank)];
+  }
+
+  bool has_completion(std::int64_t rank) const override { return !in_flight(rank).empty(); }
+  bool is_settled(std::int64_t rank) const override;
+  void complete_next(std::int64_t rank) override;
 
  private:
-  void perform(const std::vector<Contribution>& by_rank);
-  void wake_waiting(std::int64_t seq, bool later_ones_too);
+  /// What a rank does not see yet.
+  struct Completion {
+    CollectiveInfo info;
+    at::Tensor tensor;  ///< the rank's
+    at::Tensor result;  ///< its bytes to be; undefined: they are there already
+    std::uint64_t result_hash = 0;
+  };
+
+  const std::deque<Completion>& in_flight(std::int64_t rank) const {
+    return in_flight_[static_cast<std::size_t>(rank)];
+  }
+  bool is_complete(std::int64_t rank, std::int64_t seq) const;
+  CollectiveInfo info_of(std::int64_t rank, std::int64_t seq) const;
+  void perform(std::vector<Contribution> by_rank);
+  void wake_after_failure(std::int64_t seq);
 
   Dispatcher& dispatcher_;
   TraceRecorder& recorder_;
+  bool completes_at_once_;
   CollectiveMatcher matcher_;
-  std::vector<std::int64_t> waiting_seq_;  // by rank; -1: not blocked
+  std::vector<std::int64_t> waiting_seq_;          // by rank; -1: not blocked
+  std::vector<std::int64_t> num_complete_;         // by rank; they complete in order
+  std::vector<std::deque<Completion>> in_flight_;  // by rank
 };
 
 /// One rank's side. `Work` it returned must not be waited for after the world has ended.

@@ -19,8 +19,7 @@ struct TraceEntry {
 };
 
 /// Events in the order in which they happened; the hash covers all of them in every build, and the
-/// result bytes of every collective. A collective completes on all ranks at once, when the last one
-/// issues it; a wait is logged where it blocks.
+/// result bytes of every collective. A wait is logged where it blocks.
 struct Trace {
   std::vector<TraceEntry> entries;  ///< empty unless the run was asked to keep them
   std::uint64_t hash = 0;

@@ -91,7 +91,7 @@ class SimRank final : public RankContext, private Observer {
  private:
   void on_event(const Event& event) override {
     recorder_.record(rank(), event);
-    if (event.kind == EventKind::kGradientReady || event.kind == EventKind::kBucketLaunched) {
+    if (event.kind == EventKind::kGradientReady) {
       dispatcher_.yield_point(rank());
     }
   }
@@ -120,7 +120,7 @@ class World {
     executor_.prepare(options_.world_size, [this](std::int64_t rank) { return run_rank(rank); });
     dispatcher_.run();
     std::exception_ptr callback_error;
-    if (!dispatcher_.exhausted()) {
+    if (!dispatcher_.exhausted() && !dispatcher_.abandoned()) {
       note_waiting_ranks();
       if (result_.deadlock && at_deadlock) {
         try {
@@ -138,6 +138,9 @@ class World {
     rethrow_what_is_no_result(callback_error);
     result_.mismatch = exchange_.matcher().mismatch();
     result_.trace = recorder_.take();
+    result_.schedule = dispatcher_.schedule();
+    result_.num_choices = dispatcher_.num_choices();
+    result_.abandoned = dispatcher_.abandoned();
     return std::move(result_);
   }
 
@@ -190,6 +193,9 @@ class World {
           // Stays in the rank's result.
         }
       }
+    }
+    if (dispatcher_.error()) {
+      std::rethrow_exception(dispatcher_.error());
     }
     if (dispatcher_.exhausted()) {
       throw InvariantError(

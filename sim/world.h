@@ -20,6 +20,8 @@ namespace lockstep::sim {
 struct WorldOptions {
   std::int64_t world_size = 1;
   ScheduleSpec schedule;
+  /// Takes the decisions in the place of `schedule`, if given; outlives the run.
+  Scheduler* scheduler = nullptr;
   /// Compare tags across ranks. Off: only kind, op, numel, dtype and root are compared, so that
   /// wrongly paired collectives of equal shape mix their data as a real transport would.
   bool check_tags = true;
@@ -66,6 +68,10 @@ struct WorldResult {
   bool deadlock = false;  ///< some rank waits and nobody can run
   std::optional<Mismatch> mismatch;
   Trace trace;
+  /// The run's schedule, for kReplay: it gives the same run again.
+  Schedule schedule;
+  std::int64_t num_choices = 0;  ///< decisions with more than one actor
+  bool abandoned = false;        ///< given up by the scheduler; nothing else here means anything
 };
 
 /// Handed to the body of each rank. Threads: the rank's own thread only.
@@ -74,8 +80,8 @@ class RankContext {
   virtual ~RankContext() = default;
   virtual std::int64_t rank() const = 0;
   virtual Communicator& communicator() = 0;
-  /// Receives core's and the training loop's events, into the trace; gradient-ready and
-  /// bucket-launched events are yield points.
+  /// Receives core's and the training loop's events, into the trace; where a gradient is ready is a
+  /// yield point, as is the issue of every collective and the beginning and end of every wait.
   virtual Observer& observer() = 0;
   /// Gives the scheduler a chance to run another rank.
   virtual void yield() = 0;

@@ -10,6 +10,7 @@
 #include "sim/wait_for_graph.h"
 #include "sim/world.h"
 #include "tests/contract/communicator_contract.h"
+#include "tests/sim/simulate.h"
 
 namespace lockstep::test {
 namespace {
@@ -33,13 +34,17 @@ CommunicatorFactory simulated(const char* name, sim::ScheduleSpec schedule) {
           }};
 }
 
-INSTANTIATE_TEST_SUITE_P(SimRoundRobin, CommunicatorContract,
-                         contract_params(simulated("SimRoundRobin",
-                                                   {sim::SchedulePolicy::kRoundRobin, 0})),
-                         contract_name);
+INSTANTIATE_TEST_SUITE_P(
+    SimRoundRobin, CommunicatorContract,
+    contract_params(simulated("SimRoundRobin", schedule_of(sim::SchedulePolicy::kRoundRobin, 11))),
+    contract_name);
 INSTANTIATE_TEST_SUITE_P(SimRandom, CommunicatorContract,
                          contract_params(simulated("SimRandom",
-                                                   {sim::SchedulePolicy::kRandom, 11})),
+                                                   schedule_of(sim::SchedulePolicy::kRandom, 11))),
+                         contract_name);
+INSTANTIATE_TEST_SUITE_P(SimPct, CommunicatorContract,
+                         contract_params(simulated("SimPct",
+                                                   schedule_of(sim::SchedulePolicy::kPct, 11))),
                          contract_name);
 
 }  // namespace

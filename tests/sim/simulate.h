@@ -21,9 +21,16 @@ inline sim::WorldOptions world_of(std::int64_t world_size) {
   return options;
 }
 
+inline sim::ScheduleSpec schedule_of(sim::SchedulePolicy policy, std::uint64_t seed = 0) {
+  sim::ScheduleSpec spec;
+  spec.policy = policy;
+  spec.seed = seed;
+  return spec;
+}
+
 inline sim::WorldOptions random_world_of(std::int64_t world_size, std::uint64_t seed) {
   sim::WorldOptions options = world_of(world_size);
-  options.schedule = {sim::SchedulePolicy::kRandom, seed};
+  options.schedule = schedule_of(sim::SchedulePolicy::kRandom, seed);
   return options;
 }
 
