@@ -13,10 +13,20 @@ namespace lockstep::harness {
 
 /// [world]
 struct WorldSpec {
-  std::int64_t ranks = 2;                ///< 1 .. 64
-  std::string schedule = "round_robin";  ///< "round_robin" | "random" (seeded by `seed`)
-  bool check_tags = true;                ///< simulator: compare tags, not only shapes
-  bool simulator_only = false;           ///< the case makes no sense on a real transport
+  std::int64_t ranks = 2;       ///< 1 .. 64
+  bool check_tags = true;       ///< simulator: compare tags, not only shapes
+  bool simulator_only = false;  ///< the case makes no sense on a real transport
+};
+
+/// [schedule]: which of the simulator's schedules are tried. Real transports have their own.
+struct ScheduleSpec {
+  /// "round_robin" | "random" | "pct" (seeded by `seed`) | "exhaustive" | "replay"
+  std::string policy = "round_robin";
+  std::int64_t first_step = -1;    ///< from which on others than the default are tried; -1: all
+  std::int64_t runs = 1;           ///< random, pct: so many schedules
+  std::int64_t depth = 3;          ///< pct: ordering constraints that a fault may need
+  std::int64_t runs_max = 10'000;  ///< exhaustive: gives up after so many
+  std::string deviations;          ///< replay: "12:1 15:c0", see sim/scheduler.h
 };
 
 /// [model]. `kind = "mlp"` is short for a graph of linear and activation blocks named
@@ -145,11 +155,14 @@ struct FaultSpec {
   /// "no_initial_broadcast", "per_rank_init", "same_batches", "sum_not_mean", "no_division",
   /// "forgotten_parameter", "mixed_steps", "stale_gradient", "sync_before_last_micro_batch",
   /// "clip_before_sync", "replaced_parameter", "optimizer_on_copies", "buffers_not_synced",
-  /// "corrupt_gradient", "exit", "crash"
+  /// "corrupt_gradient", "exit", "crash"; to collectives: "skip_wait", "skip_collective",
+  /// "swap_collectives", "wrong_numel", "wrong_dtype", "transport_error", "corrupt_payload"
   std::string kind;
-  std::vector<std::int64_t> ranks;  ///< empty: all
-  std::vector<std::int64_t> steps;  ///< empty: all
-  std::string parameter;            ///< where the kind needs one
+  std::vector<std::int64_t> ranks;     ///< empty: all
+  std::vector<std::int64_t> steps;     ///< empty: all
+  std::string parameter;               ///< where the kind needs one
+  std::string site = "bucket";         ///< kinds that happen to collectives: which of them
+  std::optional<std::int64_t> bucket;  ///< the same; empty: every one of the site
 };
 
 struct ExpectWaiting {
@@ -171,6 +184,7 @@ struct ExpectSpec {
   /// of every promised oracle; "within_bound" allows the serial oracle its derived bound.
   std::string outcome = "equal";
   std::vector<std::string> oracles = {"ranks", "replay", "serial"};
+  std::string schedules = "all";  ///< "all" | "some": of those tried, which must end like this
   // diverged
   std::optional<std::int64_t> step;  ///< also error, crash
   std::string phase;  ///< "init" | "forward" | "gradient" | "parameter" | "buffer" | "optimizer"
@@ -195,6 +209,7 @@ struct Case {
   std::string title;
   std::uint64_t seed = 1;
   WorldSpec world;
+  ScheduleSpec schedule;
   ModelSpec model;
   DataSpec data;
   TrainSpec train;

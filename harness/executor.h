@@ -2,6 +2,8 @@
 // Where a program runs.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "harness/program.h"
@@ -19,7 +21,12 @@ class Executor {
 
 struct SimExecutorOptions {
   bool keep_trace = false;  ///< fill Run::trace_text
+  /// About one in so many runs is done twice; a difference in the trace hash is an InvariantError.
+  /// 0: none.
+  std::uint64_t repeat_one_in = 16;
+  std::function<void()> before_repeat;  ///< for tests: called between the two, if given
 };
+/// Runs the schedules that `[schedule]` asks for; the Run is that of the first.
 std::unique_ptr<Executor> make_sim_executor(const SimExecutorOptions& options = {});
 
 }  // namespace lockstep::harness

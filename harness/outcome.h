@@ -97,6 +97,14 @@ struct PeerComparison {
   std::string reason;                    ///< why differences are intended; empty: none is
 };
 
+/// How many schedules were tried.
+struct ScheduleCount {
+  std::int64_t num_schedules = 0;
+  std::int64_t num_repetitions = 0;  ///< given up because they only repeated others
+  std::int64_t num_different = 0;    ///< not the same ends and bits as the first
+  bool all = false;                  ///< there is no other schedule
+};
+
 /// A case, what came out, and whether that was expected.
 struct CaseResult {
   std::string file, name, title;
@@ -110,6 +118,8 @@ struct CaseResult {
   std::int64_t bucket_all_reduces = 0;  ///< rank 0
   std::int64_t rebuilds = 0;            ///< rank 0
   std::uint64_t trace_hash = 0;
+  std::string schedule;                    ///< simulator: the run's deviations, for a replay
+  std::optional<ScheduleCount> schedules;  ///< where several were tried
   /// Gloo: final parameters compared with the simulator's for the same case.
   std::optional<bool> equals_simulator;
   std::optional<PeerComparison> peer;  ///< where one was asked for

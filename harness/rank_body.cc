@@ -13,6 +13,7 @@
 #include "harness/dataset.h"
 #include "harness/graph_model.h"
 #include "harness/optimizer.h"
+#include "harness/sync/faulty_communicator.h"
 #include "harness/sync/gradient_sync.h"
 #include "harness/sync/libtorch_error.h"
 #include "harness/sync/recording_communicator.h"
@@ -80,7 +81,8 @@ struct RankBody::Impl {
       : program(the_program),
         of_rank(the_program.ranks[static_cast<std::size_t>(rank)]),
         services(std::move(the_services)),
-        communicator(*services.communicator),
+        recording(*services.communicator),
+        communicator(recording, the_program.value.faults),
         observer(services.observer, position) {
     records.resize(1);
     records.front().rank = rank;
@@ -89,7 +91,8 @@ struct RankBody::Impl {
   const Program& program;  // outlives this: owned by the executor
   const RankProgram& of_rank;
   RankServices services;
-  RecordingCommunicator communicator;
+  RecordingCommunicator recording;
+  FaultyCommunicator communicator;
   Position position;
   CountingObserver observer;
   std::vector<RankRun> records;
@@ -238,7 +241,7 @@ RankRun RankBody::take_record() {
   record.at_phase = to_string(impl_->position.phase());
   record.bucket_all_reduces = impl_->observer.bucket_all_reduces();
   record.rebuilds = impl_->observer.rebuilds();
-  record.collectives = impl_->communicator.records();
+  record.collectives = impl_->recording.records();
   return record;
 }
 

@@ -113,13 +113,30 @@ struct MismatchInfo {
   std::string first, second;  ///< "all_reduce (bucket 0, step 2), 42 x Float"
 };
 
+struct Run;
+
+/// What trying several schedules of a program came to.
+struct ScheduleSearch {
+  std::int64_t num_schedules = 0;    ///< runs that went to their end
+  std::int64_t num_repetitions = 0;  ///< runs given up because they only repeated others
+  bool all = false;                  ///< there is no other schedule
+  std::int64_t num_different = 0;    ///< runs that did not end as the first, with the same bits
+  /// The first few of them that are not the same among each other.
+  std::vector<std::shared_ptr<const Run>> different;
+};
+
 /// One run of a program: all ranks of a subject, or a reference (one entry in `ranks`).
 struct Run {
   std::vector<RankRun> ranks;
   std::optional<MismatchInfo> mismatch;
-  std::uint64_t trace_hash = 0;  ///< simulator only
-  std::string trace_text;        ///< only if asked for
+  std::uint64_t trace_hash = 0;          ///< simulator only
+  std::string trace_text;                ///< only if asked for
+  std::string schedule;                  ///< simulator only: its deviations, for a replay
+  std::optional<ScheduleSearch> search;  ///< where more than this schedule was tried
 };
+
+/// Whether all ranks ended alike, with the same bits in every step.
+bool same_run(const Run& a, const Run& b);
 
 /// Bytes of a RankRun, for sending it from a worker process. Same build on both ends.
 std::vector<std::uint8_t> serialize(const RankRun& run);

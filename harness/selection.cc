@@ -17,6 +17,7 @@ namespace lockstep::harness {
 
 namespace {
 
+constexpr const char* kPolicies[] = {"round_robin", "random", "pct", "exhaustive", "replay"};
 constexpr const char* kSyncKinds[] = {"ddp", "torch", "per_parameter", "flat", "none"};
 
 /// "ranks=2,seed=3" with another seed; unchanged if there is no seed in it.
@@ -54,6 +55,55 @@ void replace_sync(std::vector<NamedCase>& cases, const std::string& sync) {
   }
 }
 
+/// Errors: UsageError.
+std::int64_t whole_number(const std::string& text, const std::string& schedule) {
+  constexpr std::size_t kMaxDigits = 9;
+  LOCKSTEP_USAGE(!text.empty() && text.size() <= kMaxDigits &&
+                     text.find_first_not_of("0123456789") == std::string::npos,
+                 "--schedule '{}': '{}' is no whole number", schedule, text);
+  return std::stoll(text);
+}
+
+/// Errors: UsageError for a policy or a form that does not exist.
+ScheduleSpec schedule_of(const std::string& text) {
+  ScheduleSpec spec;
+  const std::size_t colon = text.find(':');
+  spec.policy = text.substr(0, colon);
+  const bool known =
+      std::find(std::begin(kPolicies), std::end(kPolicies), spec.policy) != std::end(kPolicies);
+  LOCKSTEP_USAGE(known,
+                 "unknown schedule '{}'; expected round_robin, random:RUNS, pct:DEPTH:RUNS, "
+                 "exhaustive:RUNS_MAX or replay:DEVIATIONS",
+                 text);
+  if (colon == std::string::npos) return spec;
+  const std::string rest = text.substr(colon + 1);
+  LOCKSTEP_USAGE(spec.policy != "round_robin", "--schedule '{}': round_robin takes nothing", text);
+  if (spec.policy == "replay") {
+    spec.deviations = rest;
+  } else if (spec.policy == "random") {
+    spec.runs = whole_number(rest, text);
+  } else if (spec.policy == "exhaustive") {
+    spec.runs_max = whole_number(rest, text);
+  } else {
+    const std::size_t second = rest.find(':');
+    spec.depth = whole_number(rest.substr(0, second), text);
+    if (second != std::string::npos) spec.runs = whole_number(rest.substr(second + 1), text);
+  }
+  LOCKSTEP_USAGE(spec.runs > 0 && spec.depth > 0 && spec.runs_max > 0,
+                 "--schedule '{}': numbers start at 1", text);
+  return spec;
+}
+
+void replace_schedule(std::vector<NamedCase>& cases, const std::string& text) {
+  const ScheduleSpec schedule = schedule_of(text);
+  for (NamedCase& named : cases) {
+    named.value.schedule = schedule;
+    const std::vector<CaseFinding> findings = check_case(named.value);
+    LOCKSTEP_USAGE(findings.empty(), "{} cannot run with --schedule '{}': {}",
+                   case_label(named.file, named.name), text, findings.front().message);
+  }
+}
+
 }  // namespace
 
 std::vector<NamedCase> select_cases(std::vector<NamedCase> cases, const Selection& selection) {
@@ -62,6 +112,7 @@ std::vector<NamedCase> select_cases(std::vector<NamedCase> cases, const Selectio
       "shard {}/{} does not exist; the first of n is 1/n, the last n/n", selection.shard,
       selection.num_shards);
   if (!selection.sync.empty()) replace_sync(cases, selection.sync);
+  if (!selection.schedule.empty()) replace_schedule(cases, selection.schedule);
   if (selection.seed) replace_seed(cases, *selection.seed);
   if (!selection.filter.empty()) {
     std::regex filter;

@@ -21,12 +21,15 @@ struct Selection {
   std::optional<std::uint64_t> seed;       ///< replaces the seed of every case
   /// Replaces [ddp] sync of every case; "torch" only where it is "ddp". Empty: as it is.
   std::string sync;
+  /// Replaces [schedule] of every case: "POLICY", "random:RUNS", "pct:DEPTH:RUNS",
+  /// "exhaustive:RUNS_MAX", "replay:DEVIATIONS". Empty: as it is.
+  std::string schedule;
 };
 
 /// Applies the replacements, then the filter, then the shard; keeps the order. With a seed given,
 /// cases that differed by nothing but their seed are one case.
-/// Errors: UsageError for a broken expression, shard or sync, and for a case that contradicts
-/// itself after a replacement.
+/// Errors: UsageError for a broken expression, shard, sync or schedule, and for a case that
+/// contradicts itself after a replacement.
 std::vector<NamedCase> select_cases(std::vector<NamedCase> cases, const Selection& selection);
 
 using JudgeFunction = std::function<CaseResult(const NamedCase&)>;

@@ -19,7 +19,8 @@ Dispatcher::Dispatcher(const WorldOptions& options, RankExecutor& executor, Virt
       own_scheduler_(options.scheduler == nullptr ? make_scheduler(options.schedule) : nullptr),
       scheduler_(options.scheduler == nullptr ? *own_scheduler_ : *options.scheduler),
       ranks_(static_cast<std::size_t>(options.world_size)),
-      decisions_max_(options.switches_max) {
+      decisions_max_(options.switches_max),
+      scheduling_(options.first_scheduled_step < 0) {
   decision_.actors.reserve(2 * ranks_.size());
   decision_.settled.resize(ranks_.size(), true);
 }
@@ -145,7 +146,7 @@ Actor Dispatcher::pick(std::int64_t current, bool may_stay) {
   decision_.may_stay = may_stay;
   Actor chosen = kAbandon;
   try {
-    chosen = scheduler_.next(decision_);
+    chosen = scheduling_ ? scheduler_.next(decision_) : default_choice(decision_);
   } catch (...) {
     error_ = std::current_exception();  // on the thread of a rank, of which it is no fault
   }

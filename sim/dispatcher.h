@@ -66,6 +66,9 @@ class Dispatcher {
 
   // For the rank that has the turn.
 
+  /// From now on the scheduler is asked.
+  void begin_scheduling() { scheduling_ = true; }
+
   /// The scheduler may let another rank run first.
   void yield_point(std::int64_t rank);
   /// Asks the scheduler to let another rank run first. Errors: Cancelled.
@@ -112,6 +115,7 @@ class Dispatcher {
   std::int64_t num_choices_ = 0;
   std::int64_t num_decisions_ = 0;
   std::int64_t decisions_max_;
+  bool scheduling_;  // the scheduler is asked; before, choices are the default ones
   bool exhausted_ = false;
   bool abandoned_ = false;
   std::exception_ptr error_;

@@ -28,13 +28,16 @@ Actor PctScheduler::next(const Decision& decision) {
       chosen = actor;
     }
   }
+  if (decision.actors.size() == 1) {
+    return chosen;
+  }
   for (std::size_t i = 0; i < changes_.size(); ++i) {
-    if (changes_[i] == num_decisions_) {
+    if (changes_[i] == num_choices_) {
       priorities_[chosen] =
           changes_.size() - i;  // below all that were drawn, each lower than before
     }
   }
-  ++num_decisions_;
+  ++num_choices_;
   return chosen;
 }
 

@@ -12,7 +12,8 @@
 namespace lockstep::sim {
 
 /// Every actor gets a random priority; the highest one that can act does. At `depth` - 1 decisions,
-/// drawn from all of a run's, the one that has just been chosen falls below everybody else.
+/// drawn from a run's decisions with more than one actor, the one that has just been chosen falls
+/// below everybody else.
 ///
 /// Source: Burckhardt, Kothari, Musuvathi, Nagarakatte, "A randomized scheduler with probabilistic
 /// guarantees of finding bugs" (ASPLOS 2010).
@@ -29,7 +30,7 @@ class PctScheduler final : public Scheduler {
   CounterRng random_;
   std::vector<std::int64_t> changes_;  // at the k-th of these decisions somebody falls to changes-k
   std::map<Actor, std::uint64_t> priorities_;
-  std::int64_t num_decisions_ = 0;
+  std::int64_t num_choices_ = 0;
 };
 
 }  // namespace lockstep::sim

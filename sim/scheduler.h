@@ -71,7 +71,7 @@ struct ScheduleSpec {
   /// kPct: a fault that needs this many ordering constraints is found with a probability of at
   /// least 1 / (actors * decisions^(depth - 1)) per run.
   std::int64_t depth = 3;
-  std::int64_t decisions = 1000;  ///< kPct: how many a run is thought to take
+  std::int64_t decisions = 1000;  ///< kPct: how many a run is thought to take (num_choices)
   Schedule schedule;              ///< kReplay
 };
 

@@ -79,8 +79,11 @@ class ThreadInheritance {
 class SimRank final : public RankContext, private Observer {
  public:
   SimRank(Dispatcher& dispatcher, TraceRecorder& recorder, CollectiveExchange& exchange,
-          std::int64_t rank, std::int64_t world_size)
-      : dispatcher_(dispatcher), recorder_(recorder), communicator_(exchange, rank, world_size) {}
+          std::int64_t rank, const WorldOptions& options)
+      : dispatcher_(dispatcher),
+        recorder_(recorder),
+        communicator_(exchange, rank, options.world_size),
+        first_scheduled_step_(options.first_scheduled_step) {}
 
   std::int64_t rank() const override { return communicator_.rank(); }
   Communicator& communicator() override { return communicator_; }
@@ -93,12 +96,15 @@ class SimRank final : public RankContext, private Observer {
     recorder_.record(rank(), event);
     if (event.kind == EventKind::kGradientReady) {
       dispatcher_.yield_point(rank());
+    } else if (event.kind == EventKind::kStepBegin && event.index >= first_scheduled_step_) {
+      dispatcher_.begin_scheduling();
     }
   }
 
   Dispatcher& dispatcher_;
   TraceRecorder& recorder_;
   SimCommunicator communicator_;
+  std::int64_t first_scheduled_step_;
 };
 
 class World {
@@ -112,7 +118,7 @@ class World {
         exchange_(options, dispatcher_, recorder_) {
     result_.ranks.resize(static_cast<std::size_t>(options.world_size));
     for (std::int64_t rank = 0; rank < options.world_size; ++rank) {
-      ranks_.emplace_back(dispatcher_, recorder_, exchange_, rank, options.world_size);
+      ranks_.emplace_back(dispatcher_, recorder_, exchange_, rank, options);
     }
   }
 

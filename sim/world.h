@@ -22,6 +22,9 @@ struct WorldOptions {
   ScheduleSpec schedule;
   /// Takes the decisions in the place of `schedule`, if given; outlives the run.
   Scheduler* scheduler = nullptr;
+  /// Until a rank tells its observer that this step begins, all choices are the default ones and
+  /// nobody is asked. -1: from the start.
+  std::int64_t first_scheduled_step = -1;
   /// Compare tags across ranks. Off: only kind, op, numel, dtype and root are compared, so that
   /// wrongly paired collectives of equal shape mix their data as a real transport would.
   bool check_tags = true;

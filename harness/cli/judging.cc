@@ -79,6 +79,7 @@ std::string replay_options(const JudgingOptions& judging, const Selection& selec
   if (judging.backend != "sim") out += " --backend " + judging.backend;
   if (!judging.against.empty()) out += " --against " + judging.against;
   if (!selection.sync.empty()) out += " --sync " + selection.sync;
+  // A run's own schedule is said with its case; see replay_command.
   if (selection.seed) out += fmt::format(" --seed {}", *selection.seed);
   return out;
 }

@@ -14,6 +14,7 @@
 #include "harness/cli/commands.h"
 #include "harness/cli/judging.h"
 #include "harness/executor.h"
+#include "harness/judge/judge_schedules.h"
 #include "harness/program.h"
 #include "harness/report/report.h"
 #include "harness/report/result_file.h"
@@ -104,7 +105,7 @@ int replay(const ReplayOptions& options) {
   text_options.replay_options = replay_options(options.judging, options.selection);
   screen.out() << describe_case(result, text_options);
   if (options.judging.backend == "sim" && !options.no_trace && !result.skipped) {
-    screen.out() << "\nTrace:\n" << trace_of(named.value);
+    screen.out() << "\nTrace:\n" << trace_of(on_schedule(named.value, result.schedule));
   }
   if (dot_file) write_dot(result.outcome.wait_for_dot, *dot_file);
   screen.commit();
@@ -128,6 +129,9 @@ void add_replay_command(CLI::App& app, int& exit_status) {
                       "Synchronise this way: ddp, torch, per_parameter, flat or none");
   command->add_option("--against", options->judging.against,
                       "torch: also run it with PyTorch's reducer and compare everything");
+  command->add_option("--schedule", options->selection.schedule,
+                      "Simulate it on these schedules: round_robin, random:RUNS, pct:DEPTH:RUNS, "
+                      "exhaustive:RUNS_MAX or replay:DEVIATIONS");
   command
       ->add_option_function<std::int64_t>(
           "--seed",

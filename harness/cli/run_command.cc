@@ -160,6 +160,9 @@ void add_options(CLI::App& command, RunOptions& options) {
                      "Synchronise all cases this way: ddp, torch, per_parameter, flat or none");
   command.add_option("--against", options.judging.against,
                      "torch: also run every case with PyTorch's reducer and compare everything");
+  command.add_option("--schedule", options.selection.schedule,
+                     "Simulate all cases on these schedules: round_robin, random:RUNS, "
+                     "pct:DEPTH:RUNS, exhaustive:RUNS_MAX or replay:DEVIATIONS");
   command.add_option("--filter", options.selection.filter,
                      "Only cases whose 'FILE [NAME]' contains this regular expression");
   command

@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "core/check.h"
+#include "harness/execute/schedules.h"
 #include "harness/execute/waiting_in.h"
 #include "harness/executor.h"
 #include "harness/graph_model.h"
@@ -25,16 +28,90 @@ std::string trace_text(const sim::Trace& trace) {
   return text;
 }
 
+// Runs that differ from the first and from each other, kept for the judge.
+constexpr std::size_t kDifferentMax = 16;
+
 class SimExecutor final : public Executor {
  public:
   explicit SimExecutor(const SimExecutorOptions& options) : options_(options) {}
 
   Run execute(const Program& program) override {
-    const auto world_size = program.value.world.ranks;
-    std::vector<std::unique_ptr<RankBody>> bodies(static_cast<std::size_t>(world_size));
-    std::vector<RankRun> stuck(static_cast<std::size_t>(world_size));
+    Schedules schedules(program.value, decisions_of(program));
+    sim::WorldOptions options = world_options(program.value);
+    std::optional<Run> first;
+    ScheduleSearch search;
+    while (schedules.next(options)) {
+      std::optional<Run> run = run_once(program, options);
+      if (!run) {
+        continue;  // a repetition
+      }
+      repeat(program, *run);
+      if (!first) {
+        first = std::move(run);
+      } else if (!same_run(*first, *run)) {
+        ++search.num_different;
+        const bool is_new = std::none_of(search.different.begin(), search.different.end(),
+                                         [&](const auto& other) { return same_run(*other, *run); });
+        if (is_new && search.different.size() < kDifferentMax) {
+          search.different.push_back(std::make_shared<const Run>(*std::move(run)));
+        }
+      }
+    }
+    if (schedules.are_many()) {
+      search.num_schedules = schedules.num_schedules();
+      search.num_repetitions = schedules.num_repetitions();
+      search.all = schedules.were_all();
+      first->search = std::move(search);
+    }
+    return *std::move(first);
+  }
+
+ private:
+  sim::WorldOptions world_options(const Case& value) const {
+    sim::WorldOptions options;
+    options.world_size = value.world.ranks;
+    options.check_tags = value.world.check_tags;
+    options.keep_trace = options_.keep_trace;
+    return options;
+  }
+
+  // Of the default schedule, completions counted; 1 where nobody wants to know.
+  std::int64_t decisions_of(const Program& program) {
+    if (program.value.schedule.policy != "pct") {
+      return 1;
+    }
+    sim::WorldOptions options = world_options(program.value);
+    options.schedule.policy = sim::SchedulePolicy::kReplay;
+    std::int64_t num_choices = 0;
+    run_once(program, options, &num_choices);
+    return std::max<std::int64_t>(num_choices, 1);
+  }
+
+  // Some runs are done twice, on the path that was recorded.
+  void repeat(const Program& program, const Run& run) {
+    if (options_.repeat_one_in == 0 || run.trace_hash % options_.repeat_one_in != 0) {
+      return;
+    }
+    if (options_.before_repeat) {
+      options_.before_repeat();
+    }
+    sim::WorldOptions options = world_options(program.value);
+    options.schedule.policy = sim::SchedulePolicy::kReplay;
+    options.schedule.schedule = sim::parse_schedule(run.schedule);
+    const std::optional<Run> again = run_once(program, options);
+    LOCKSTEP_CHECK(again && again->trace_hash == run.trace_hash,
+                   "schedule '{}' gave trace {:016x} at first and {:016x} when it was repeated: "
+                   "the run depends on something besides its case",
+                   run.schedule, run.trace_hash, again ? again->trace_hash : 0);
+  }
+
+  // Empty if the scheduler gave the run up.
+  std::optional<Run> run_once(const Program& program, const sim::WorldOptions& options,
+                              std::int64_t* num_choices = nullptr) {
+    std::vector<std::unique_ptr<RankBody>> bodies(static_cast<std::size_t>(options.world_size));
+    std::vector<RankRun> stuck(static_cast<std::size_t>(options.world_size));
     const auto result = sim::run_world(
-        world_options(program.value),
+        options,
         [&](sim::RankContext& context) {
           auto& body = bodies[static_cast<std::size_t>(context.rank())];
           body = std::make_unique<RankBody>(
@@ -50,19 +127,13 @@ class SimExecutor final : public Executor {
             }
           }
         });
+    if (result.abandoned) {
+      return std::nullopt;
+    }
+    if (num_choices != nullptr) {
+      *num_choices = result.num_choices;
+    }
     return collect(result, bodies, stuck);
-  }
-
- private:
-  sim::WorldOptions world_options(const Case& value) const {
-    sim::WorldOptions options;
-    options.world_size = value.world.ranks;
-    options.schedule.policy = value.world.schedule == "random" ? sim::SchedulePolicy::kRandom
-                                                               : sim::SchedulePolicy::kRoundRobin;
-    options.schedule.seed = value.seed;
-    options.check_tags = value.world.check_tags;
-    options.keep_trace = options_.keep_trace;
-    return options;
   }
 
   Run collect(const sim::WorldResult& result, std::vector<std::unique_ptr<RankBody>>& bodies,
@@ -88,6 +159,7 @@ class SimExecutor final : public Executor {
                                   sim::to_string(mismatch.first), sim::to_string(mismatch.second)};
     }
     run.trace_hash = result.trace.hash;
+    run.schedule = sim::to_string(result.schedule);
     if (options_.keep_trace) {
       run.trace_text = trace_text(result.trace);
     }

@@ -13,6 +13,7 @@
 #include "harness/judge/compare.h"
 #include "harness/judge/cures.h"
 #include "harness/judge/divergence.h"
+#include "harness/judge/judge_schedules.h"
 #include "harness/judge/peer_comparison.h"
 #include "harness/judge/wait_for.h"
 #include "harness/model.h"
@@ -316,23 +317,45 @@ bool same_final_parameters(const Run& a, const Run& b) {
   return true;
 }
 
-void judge_into(CaseResult& result, const Case& value, const JudgeOptions& options) {
+// `base` with what a run of the case came to.
+CaseResult judge_one_run(const CaseResult& base, const Case& value, const JudgeOptions& options,
+                         const Run& subject) {
   const ExpectSpec& expect = expectation(value, options.backend);
-  const Program program = compile_subject(value);
-  const Run subject = options.executor->execute(program);
+  CaseResult result = base;
   result.trace_hash = subject.trace_hash;
+  result.schedule = subject.schedule;
   result.bucket_all_reduces = subject.ranks.front().bucket_all_reduces;
   result.rebuilds = subject.ranks.front().rebuilds;
   result.outcome = judge_run(
-      value, expect, subject,
+      on_schedule(value, subject.schedule), expect, subject,
       options.try_cures && runs_on(value, "sim") ? options.simulator : nullptr, &result.steps);
   result.complaints = complaints_about(expect, result);
+  return result;
+}
+
+void judge_into(CaseResult& result, const Case& value, const JudgeOptions& options) {
+  const Program program = compile_subject(value);
+  const Run subject = options.executor->execute(program);
+  const CaseResult base = result;
+  result = judge_schedules(
+      subject, expectation(value, options.backend),
+      {[&](const Run& run) { return judge_one_run(base, value, options, run); },
+       [&](const std::string& deviations) {
+         return options.executor->execute(compile_subject(on_schedule(value, deviations)));
+       }});
+  if (value.schedule.policy == "exhaustive" && result.schedules && !result.schedules->all) {
+    result.complaints.push_back(fmt::format(
+        "not exhaustive: there are more than schedule.runs_max = {} schedules; raise it, make the "
+        "case smaller, or take schedule.policy = \"pct\"",
+        value.schedule.runs_max));
+  }
   if (options.backend != "sim" && options.simulator != nullptr) {
     const bool ends_well = result.outcome.kind == OutcomeKind::kEqual ||
                            result.outcome.kind == OutcomeKind::kWithinBound ||
                            result.outcome.kind == OutcomeKind::kDiverged;
     if (ends_well && runs_on(value, "sim")) {
-      result.equals_simulator = same_final_parameters(subject, options.simulator->execute(program));
+      result.equals_simulator = same_final_parameters(
+          subject, options.simulator->execute(compile_subject(on_schedule(value, ""))));
       if (result.equals_simulator == false) {
         result.complaints.push_back(
             "the ranks did not end as in the simulator, with bit-equal final parameters");
@@ -340,7 +363,7 @@ void judge_into(CaseResult& result, const Case& value, const JudgeOptions& optio
     }
   }
   if (options.against_torch && value.ddp.peer_can_stand_in()) {
-    result.peer = compare_with_torch(value, subject, *options.executor);
+    result.peer = compare_with_torch(on_schedule(value, ""), subject, *options.executor);
     for (std::string& complaint : complaints_about(*result.peer)) {
       result.complaints.push_back(std::move(complaint));
     }
@@ -377,7 +400,7 @@ CaseResult judge_case(const NamedCase& named, const JudgeOptions& options) {
     result.internal_error = error.what();
   }
   if (!result.as_expected) {
-    result.replay_toml = print_case(named.value);
+    result.replay_toml = print_case(on_schedule(named.value, result.schedule));
   }
   result.seconds = wall_seconds() - start_seconds;
   return result;

@@ -46,6 +46,11 @@ void tally(const CaseResult& result, SuiteSummary& summary) {
     ++summary.compared_with_simulator;
     if (*result.equals_simulator) ++summary.equal_to_simulator;
   }
+  if (result.schedules) {
+    ++summary.searched;
+    summary.num_schedules += result.schedules->num_schedules;
+    if (result.schedules->all) ++summary.exhausted;
+  }
   if (result.peer) {
     ++summary.compared_with_peer;
     if (result.peer->differences.empty()) {

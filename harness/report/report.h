@@ -43,6 +43,9 @@ struct SuiteSummary {
   std::int64_t compared_with_peer = 0;
   std::int64_t equal_to_peer = 0;
   std::int64_t intended_differences = 0;  ///< from the peer, with a reason
+  std::int64_t num_schedules = 0;         ///< of the cases that tried several
+  std::int64_t searched = 0;              ///< cases that tried several schedules
+  std::int64_t exhausted = 0;             ///< of these: cases that tried all there are
   std::int64_t jobs = 1;
   std::int64_t cores = 1;  ///< that the jobs could use: at most `jobs`
   int signal = 0;          ///< that ended the suite early

@@ -104,6 +104,7 @@ std::string outcome_line(const CaseResult& result) {
   for (std::size_t i = 0; i < outcome.oracles.size(); ++i) {
     out += (i == 0 ? "; oracles " : ", ") + outcome.oracles[i];
   }
+  if (result.schedules) out += "; " + schedules_text(*result.schedules);
   out += ")\n";
   if (!outcome.reason.empty()) out += fmt::format("    {}\n", indented(outcome.reason, "    "));
   if (outcome.worst) {
@@ -139,6 +140,15 @@ std::string evidence_text(const Outcome& outcome) {
 
 }  // namespace
 
+std::string schedules_text(const ScheduleCount& count) {
+  std::string out = count.all ? fmt::format("{0} of {0} schedules, exhaustive", count.num_schedules)
+                              : fmt::format("{} schedules", count.num_schedules);
+  if (count.num_different > 0) {
+    out += fmt::format(", {} of them ended otherwise than the first", count.num_different);
+  }
+  return out;
+}
+
 std::string case_label(const std::string& file, const std::string& name) {
   return printable(name.empty() ? file : fmt::format("{} [{}]", file, name));
 }
@@ -146,7 +156,9 @@ std::string case_label(const std::string& file, const std::string& name) {
 std::string replay_command(const CaseResult& result, const std::string& replay_options) {
   std::string out = "lockstep replay " + shell_word(result.file);
   if (!result.name.empty()) out += " --case " + shell_word(result.name);
-  return out + replay_options;
+  out += replay_options;
+  if (!result.schedule.empty()) out += " --schedule " + shell_word("replay:" + result.schedule);
+  return out;
 }
 
 std::string describe_case(const CaseResult& result, const CaseTextOptions& options) {

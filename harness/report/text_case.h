@@ -14,6 +14,9 @@ struct CaseTextOptions {
   std::string replay_options;  ///< see SuiteInfo::replay_options
 };
 
+/// "256 of 256 schedules, exhaustive".
+std::string schedules_text(const ScheduleCount& count);
+
 /// "scenarios/a.toml [ranks=2,seed=3]": what a case is called everywhere.
 std::string case_label(const std::string& file, const std::string& name);
 

@@ -46,7 +46,8 @@ class TextReport : public Report {
     } else if (options_.verbose) {
       const std::string came_out = result.skipped ? "not run" : to_string(result.outcome.kind);
       out_ << verdict_mark(verdict, options_.colour) << case_label(result.file, result.name) << ": "
-           << came_out << fmt::format(" ({:.3f} s)\n", result.seconds) << std::flush;
+           << came_out << (result.schedules ? "; " + schedules_text(*result.schedules) : "")
+           << fmt::format(" ({:.3f} s)\n", result.seconds) << std::flush;
     }
   }
 
@@ -108,6 +109,10 @@ std::string describe_summary(const SuiteSummary& summary) {
         "as intended, {} unexplained.\n",
         count_of_cases(summary.compared_with_peer), summary.equal_to_peer,
         summary.intended_differences, unexplained);
+  }
+  if (summary.searched > 0) {
+    out += fmt::format("Schedules: {} in {}, exhaustive in {} of them.\n", summary.num_schedules,
+                       count_of_cases(summary.searched), summary.exhausted);
   }
   const std::int64_t num_run = summary.passed + summary.failed;
   if (num_run > 0 && summary.seconds > 0) {

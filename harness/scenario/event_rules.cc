@@ -10,6 +10,7 @@
 #include "harness/model.h"
 #include "harness/scenario/nearest_name.h"
 #include "harness/scenario/rules.h"
+#include "harness/sync/faulty_communicator.h"
 
 namespace lockstep::harness {
 
@@ -204,6 +205,19 @@ void check_fault(const Case& value, const FaultSpec& fault, const std::string& p
                                     fault.kind)});
   } else if (names.model_is_sound && !fault.parameter.empty()) {
     check_names({fault.parameter}, names.parameters, path + ".parameter", "parameter", findings);
+  }
+  const FaultSpec defaults;
+  if (!is_collective_fault(fault.kind) &&
+      (fault.site != defaults.site || fault.bucket.has_value())) {
+    findings.push_back({{path + (fault.bucket ? ".bucket" : ".site")},
+                        fmt::format("fault \"{}\" does not happen to a collective; leave 'site' "
+                                    "and 'bucket' out",
+                                    fault.kind)});
+  }
+  if (fault.kind == "skip_wait" && !value.world.simulator_only) {
+    findings.push_back({{path + ".kind", "world.simulator_only"},
+                        "what comes of a forgotten wait is a matter of time on a real transport; "
+                        "expected world.simulator_only = true"});
   }
   if (!rule.has_steps && !fault.steps.empty()) {
     findings.push_back(

@@ -190,6 +190,7 @@ std::vector<CaseFinding> check_case(const Case& value) {
     names.blocks = block_names(value.model);
     names.parameters = parameter_names(value.model);
   }
+  check_schedule(value, findings);
   check_training(value, findings);
   check_exactness(value, names, findings);
   check_events(value, names, findings);

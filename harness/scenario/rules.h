@@ -19,6 +19,7 @@ struct KnownNames {
   std::vector<std::string> parameters_and_blocks() const;
 };
 
+void check_schedule(const Case& value, std::vector<CaseFinding>& findings);
 void check_training(const Case& value, std::vector<CaseFinding>& findings);
 void check_exactness(const Case& value, const KnownNames& names,
                      std::vector<CaseFinding>& findings);

@@ -78,15 +78,35 @@ inline constexpr RealRange kNotNegative{0.0, 1e30};
 
 inline constexpr ListOf<Text> kNames{{}, 0, 10'000, true};
 
+/// What collectives are for: core's CallSite, by name.
+inline Choices call_sites() {
+  return {{"param_count", "param_shapes", "module_states", "bucket", "used_map", "rebuild_order",
+           "rebuild_sizes", "buffers", "parameter", "barrier", "script", "checks"}};
+}
+
 template <class V>
 void describe(V& v, Of<WorldSpec>) {
   v.field("ranks", &WorldSpec::ranks, IntRange{1, 64}, "number of ranks");
-  v.field("schedule", &WorldSpec::schedule, Choices{{"round_robin", "random"}},
-          "which rank runs next in the simulator; random is seeded");
   v.field("check_tags", &WorldSpec::check_tags, Any{},
           "simulator: collectives that meet must agree on step and bucket, not only on shape");
   v.field("simulator_only", &WorldSpec::simulator_only, Any{},
           "the case makes no sense on a real transport");
+}
+
+template <class V>
+void describe(V& v, Of<ScheduleSpec>) {
+  v.field("policy", &ScheduleSpec::policy,
+          Choices{{"round_robin", "random", "pct", "exhaustive", "replay"}},
+          "simulator: which rank goes on, which collective completes; random and pct are seeded");
+  v.field("first_step", &ScheduleSpec::first_step, IntRange{-1, 999'999},
+          "from here on other schedules than the default one are tried; -1: from construction");
+  v.field("runs", &ScheduleSpec::runs, IntRange{1, 1'000'000}, "random, pct: so many schedules");
+  v.field("depth", &ScheduleSpec::depth, IntRange{1, 100},
+          "pct: ordering constraints that a fault may need");
+  v.field("runs_max", &ScheduleSpec::runs_max, IntRange{1, 100'000'000},
+          "exhaustive: gives up after so many schedules");
+  v.field("deviations", &ScheduleSpec::deviations, Text{},
+          "replay: a schedule as reports print it, such as \"12:1 15:c0\"");
 }
 
 template <class V>
@@ -221,18 +241,39 @@ void describe(V& v, Of<AtSpec>) {
 
 template <class V>
 void describe(V& v, Of<FaultSpec>) {
-  v.needed(
-      "kind", &FaultSpec::kind,
-      Choices{{"no_initial_broadcast", "per_rank_init", "same_batches", "sum_not_mean",
-               "no_division", "forgotten_parameter", "mixed_steps", "stale_gradient",
-               "sync_before_last_micro_batch", "clip_before_sync", "replaced_parameter",
-               "optimizer_on_copies", "buffers_not_synced", "corrupt_gradient", "exit", "crash"}},
-      "the mistake");
+  v.needed("kind", &FaultSpec::kind,
+           Choices{{"no_initial_broadcast",
+                    "per_rank_init",
+                    "same_batches",
+                    "sum_not_mean",
+                    "no_division",
+                    "forgotten_parameter",
+                    "mixed_steps",
+                    "stale_gradient",
+                    "sync_before_last_micro_batch",
+                    "clip_before_sync",
+                    "replaced_parameter",
+                    "optimizer_on_copies",
+                    "buffers_not_synced",
+                    "corrupt_gradient",
+                    "exit",
+                    "crash",
+                    "skip_wait",
+                    "skip_collective",
+                    "swap_collectives",
+                    "wrong_numel",
+                    "wrong_dtype",
+                    "transport_error",
+                    "corrupt_payload"}},
+           "the mistake");
   v.one_or_many("rank", "ranks", &FaultSpec::ranks, ListOf<IntRange>{kRank, 0, 64, true},
                 "who; left out: all ranks");
   v.one_or_many("step", "steps", &FaultSpec::steps, ListOf<IntRange>{kStep, 0, 1'000'000, true},
                 "when, from 0; left out: all steps");
   v.field("parameter", &FaultSpec::parameter, Text{}, "where the kind needs one");
+  v.field("site", &FaultSpec::site, call_sites(),
+          "what the collective is for, where it goes wrong");
+  v.field("bucket", &FaultSpec::bucket, kCount, "which one, from 0; left out: all of the site");
 }
 
 template <class V>
@@ -240,11 +281,7 @@ void describe(V& v, Of<ExpectWaiting>) {
   v.needed("rank", &ExpectWaiting::rank, kRank, "who waits");
   v.field("collective", &ExpectWaiting::collective,
           Choices{{"all_reduce", "broadcast", "all_gather", "barrier"}}, "in what");
-  v.field("site", &ExpectWaiting::site,
-          Choices{{"param_count", "param_shapes", "module_states", "bucket", "used_map",
-                   "rebuild_order", "rebuild_sizes", "buffers", "parameter", "barrier", "script",
-                   "checks"}},
-          "what the collective is for");
+  v.field("site", &ExpectWaiting::site, call_sites(), "what the collective is for");
   v.field("step", &ExpectWaiting::step, IntRange{-1, 999'999}, "from 0; -1: construction");
   v.field("bucket", &ExpectWaiting::bucket, kCount, "from 0");
 }
@@ -262,6 +299,8 @@ void describe(V& v, Of<ExpectSpec>) {
           "how the run ends");
   v.field("oracles", &ExpectSpec::oracles,
           ListOf<Choices>{{{"ranks", "replay", "serial"}}, 1, 3, true}, "what is promised");
+  v.field("schedules", &ExpectSpec::schedules, Choices{{"all", "some"}},
+          "which of the schedules that are tried must end like this");
   v.field("step", &ExpectSpec::step, IntRange{-1, 999'999},
           "diverged, error, crash: first step, from 0; -1: construction");
   v.field("phase", &ExpectSpec::phase,
@@ -299,6 +338,7 @@ void describe(V& v, Of<Case>) {
   v.field("title", &Case::title, Any{}, "what the case shows, in one sentence");
   v.field("seed", &Case::seed, IntRange{0, kInt64Max}, "everything random derives from it");
   v.table("world", &Case::world, "");
+  v.table("schedule", &Case::schedule, "");
   v.table("model", &Case::model, "");
   v.table("data", &Case::data, "");
   v.table("train", &Case::train, "");

@@ -87,7 +87,7 @@ Case random_case() {
   value.title = "found by a property";
   value.seed = *rc::gen::inRange<std::uint64_t>(1, 1000);
   value.world.ranks = *rc::gen::inRange<std::int64_t>(1, 6);
-  value.world.schedule = one_of<std::string>({"round_robin", "random"});
+  value.schedule.policy = one_of<std::string>({"round_robin", "random", "pct"});
   value.model = random_graph();
   value.model.dtype = one_of<std::string>({"float32", "float64"});
   value.train.steps = *rc::gen::inRange<std::int64_t>(1, 5);

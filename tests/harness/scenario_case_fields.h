@@ -10,8 +10,13 @@
 namespace lockstep::harness {
 
 inline auto fields(const WorldSpec& s) {
-  const auto& [a, b, c, d] = s;
-  return std::tie(a, b, c, d);
+  const auto& [a, b, c] = s;
+  return std::tie(a, b, c);
+}
+
+inline auto fields(const ScheduleSpec& s) {
+  const auto& [a, b, c, d, e, f] = s;
+  return std::tie(a, b, c, d, e, f);
 }
 
 inline auto fields(const ModelSpec& s) {
@@ -40,8 +45,8 @@ inline auto fields(const AtSpec& s) {
 }
 
 inline auto fields(const FaultSpec& s) {
-  const auto& [a, b, c, d] = s;
-  return std::tie(a, b, c, d);
+  const auto& [a, b, c, d, e, f] = s;
+  return std::tie(a, b, c, d, e, f);
 }
 
 inline auto fields(const ExpectWaiting& s) {
@@ -58,6 +63,7 @@ inline auto fields(const ExpectNeverReady& s) {
   inline bool operator==(const type& a, const type& b) { return fields(a) == fields(b); }
 
 LOCKSTEP_EQUAL_BY_FIELDS(WorldSpec)
+LOCKSTEP_EQUAL_BY_FIELDS(ScheduleSpec)
 LOCKSTEP_EQUAL_BY_FIELDS(ModelSpec)
 LOCKSTEP_EQUAL_BY_FIELDS(DataSpec)
 LOCKSTEP_EQUAL_BY_FIELDS(OptimizerSpec)
@@ -74,16 +80,16 @@ inline auto fields(const TrainSpec& s) {
 }
 
 inline auto fields(const ExpectSpec& s) {
-  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = s;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p);
+  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q] = s;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q);
 }
 
 LOCKSTEP_EQUAL_BY_FIELDS(TrainSpec)
 LOCKSTEP_EQUAL_BY_FIELDS(ExpectSpec)
 
 inline auto fields(const Case& s) {
-  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m] = s;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m);
+  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = s;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
 }
 
 LOCKSTEP_EQUAL_BY_FIELDS(Case)

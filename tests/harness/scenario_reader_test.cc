@@ -104,10 +104,10 @@ TEST(ScenarioReaderTest, SaysWhichRangeWasLeft) {
 }
 
 TEST(ScenarioReaderTest, NamesTheNearestChoice) {
-  EXPECT_THAT(findings_of(file_with("[world]\nschedule = \"roundrobin\"\n")),
-              ElementsAre(finding(
-                  "4:12", {"the string \"roundrobin\"", "one of \"round_robin\", \"random\"",
-                           "did you mean 'round_robin'?"})));
+  EXPECT_THAT(findings_of(file_with("[schedule]\npolicy = \"roundrobin\"\n")),
+              ElementsAre(finding("4:10", {"the string \"roundrobin\"",
+                                           "one of \"round_robin\", \"random\", \"pct\"",
+                                           "did you mean 'round_robin'?"})));
   EXPECT_THAT(findings_of(file_with("[[fault]]\nkind = \"sum_not_meen\"\n")),
               ElementsAre(finding("4:8", {"did you mean 'sum_not_mean'?"})));
 }

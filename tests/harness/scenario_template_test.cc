@@ -41,7 +41,7 @@ TEST(ScenarioTemplateTest, ShowsDefaultsAsTheyAre) {
   EXPECT_THAT(
       text,
       HasSubstr("#bucket_cap_bytes = " + std::to_string(defaults.ddp.bucket_cap_bytes) + " "));
-  EXPECT_THAT(text, HasSubstr("#schedule = \"" + defaults.world.schedule + "\"\n"));
+  EXPECT_THAT(text, HasSubstr("#policy = \"" + defaults.schedule.policy + "\"\n"));
 }
 
 TEST(ScenarioTemplateTest, TheExamplesOfTheReadmeAreValid) {

@@ -85,7 +85,7 @@ TEST(ScenarioVariationTest, NamesUseTheShortestEndThatTellsKeysApart) {
 }
 
 TEST(ScenarioVariationTest, KeysNeedNoQuotes) {
-  EXPECT_THAT(names_of("[vary]\nworld.ranks = [1, 2]\nworld.schedule = [\"random\"]\n"
+  EXPECT_THAT(names_of("[vary]\nworld.ranks = [1, 2]\nschedule.policy = [\"random\"]\n"
                        "train.steps = { first = 2, count = 2 }\n"),
               SizeIs(4));
 }
