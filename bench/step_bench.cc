@@ -17,7 +17,7 @@
 #include "core/distributed_data_parallel.h"
 #include "core/gloo_communicator.h"
 #include "core/gloo_device.h"
-#include "core/gloo_rendezvous.h"
+#include "core/rendezvous.h"
 #include "harness/scenario.h"
 #include "harness/sync/gradient_sync.h"
 

@@ -9,39 +9,17 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/comm_failure.h"
 #include "core/gloo_group.h"
 #include "core/gloo_signals.h"
 
 namespace lockstep {
 namespace {
 
-/// Why a collective failed, in a form that can be thrown on several threads.
-struct Failure {
-  enum class Kind { kPeerLost, kTimedOut, kDesync, kOther, kInternal };
-  Kind kind = Kind::kOther;
-  std::string message;
-};
-
-[[noreturn]] void throw_failure(const Failure& failure) {
-  switch (failure.kind) {
-    case Failure::Kind::kPeerLost:
-      throw PeerLost(failure.message);
-    case Failure::Kind::kTimedOut:
-      throw TimedOut(failure.message);
-    case Failure::Kind::kDesync:
-      throw Desync(failure.message);
-    case Failure::Kind::kOther:
-      throw CommError(failure.message);
-    case Failure::Kind::kInternal:
-      break;
-  }
-  throw InvariantError(failure.message);
-}
-
 struct Operation {
   GlooCollective collective;
   bool ended = false;
-  std::optional<Failure> failure;
+  std::optional<CommFailure> failure;
 };
 
 /// What the rank's thread, the progress thread and the works in flight share.
@@ -51,7 +29,7 @@ struct Queue {
   std::deque<std::shared_ptr<Operation>> waiting;
   std::shared_ptr<Operation> running;
   std::int64_t posted = 0, completed = 0;
-  std::optional<Failure> failure;  ///< of the first collective that failed
+  std::optional<CommFailure> failure;  ///< of the first collective that failed
   bool closing = false;
 };
 
@@ -73,68 +51,29 @@ class GlooWork final : public Work {
   std::shared_ptr<Operation> operation_;
 };
 
-std::optional<Failure> run(GlooGroup& group, const GlooCollective& collective) {
+std::optional<CommFailure> run(GlooGroup& group, const GlooCollective& collective) {
   try {
     group.run(collective);
     return std::nullopt;
   } catch (const PeerLost& error) {
-    return Failure{Failure::Kind::kPeerLost, error.what()};
+    return CommFailure{CommFailure::Kind::kPeerLost, error.what()};
   } catch (const TimedOut& error) {
-    return Failure{Failure::Kind::kTimedOut, error.what()};
+    return CommFailure{CommFailure::Kind::kTimedOut, error.what()};
   } catch (const Desync& error) {
-    return Failure{Failure::Kind::kDesync, error.what()};
+    return CommFailure{CommFailure::Kind::kDesync, error.what()};
   } catch (const CommError& error) {
-    return Failure{Failure::Kind::kOther, error.what()};
+    return CommFailure{CommFailure::Kind::kOther, error.what()};
   } catch (const std::exception& error) {
-    return Failure{Failure::Kind::kInternal, error.what()};
+    return CommFailure{CommFailure::Kind::kInternal, error.what()};
   }
 }
 
-void check_dense(const at::Tensor& tensor, const char* what) {
-  LOCKSTEP_USAGE(tensor.defined(), "{} of an undefined tensor", what);
-  LOCKSTEP_USAGE(tensor.layout() == at::kStrided && tensor.device().is_cpu(),
-                 "{} of a {} tensor on {}; Gloo carries dense tensors on the CPU", what,
-                 c10::str(tensor.layout()), tensor.device().str());
-  LOCKSTEP_USAGE(tensor.is_contiguous(),
-                 "{} of a tensor of sizes {} and strides {}, which is not contiguous", what,
-                 c10::str(tensor.sizes()), c10::str(tensor.strides()));
-}
-
-CollectiveDescription describe_launch(CollectiveKind kind, const at::Tensor& tensor,
-                                      CollectiveTag tag) {
-  CollectiveDescription what;
-  what.kind = kind;
-  what.tag = tag;
-  if (tensor.defined()) {
-    what.numel = tensor.numel();
-    what.dtype = c10::toString(tensor.scalar_type());
-  }
-  return what;
+void check_on_cpu(const at::Tensor& tensor, const char* what) {
+  LOCKSTEP_USAGE(tensor.device().is_cpu(), "{} of a tensor on {}; Gloo carries tensors on the CPU",
+                 what, tensor.device().str());
 }
 
 }  // namespace
-
-std::string describe(const CollectiveDescription& collective) {
-  const CollectiveTag& tag = collective.tag;
-  std::string text = fmt::format("{} {}", to_string(collective.kind), to_string(tag.site));
-  if (tag.bucket >= 0) {
-    text += fmt::format(" {}", tag.bucket);
-  }
-  if (tag.step >= 0) {
-    text += fmt::format(" at step {}", tag.step);
-  }
-  text += fmt::format(" (seq {}", collective.seq);
-  if (collective.kind != CollectiveKind::kBarrier) {
-    text += fmt::format(", {} {}", collective.numel, collective.dtype);
-  }
-  if (collective.kind == CollectiveKind::kAllReduce) {
-    text += fmt::format(", {}", to_string(collective.op));
-  }
-  if (collective.kind == CollectiveKind::kBroadcast) {
-    text += fmt::format(", from rank {}", collective.root);
-  }
-  return text + ")";
-}
 
 struct GlooCommunicator::Impl {
   explicit Impl(const GlooOptions& from) : options(from), group(from) {
@@ -144,7 +83,7 @@ struct GlooCommunicator::Impl {
   ~Impl();
 
   void run_queue();
-  Failure give_up(const Operation& operation) const;
+  CommFailure give_up(const Operation& operation) const;
   std::unique_ptr<Work> launch(CollectiveDescription what, at::Tensor tensor, at::Tensor input);
 
   const GlooOptions options;
@@ -168,8 +107,8 @@ GlooCommunicator::Impl::~Impl() {
 }
 
 /// Why `operation` is not even begun. Called with the queue locked.
-Failure GlooCommunicator::Impl::give_up(const Operation& operation) const {
-  Failure failure;
+CommFailure GlooCommunicator::Impl::give_up(const Operation& operation) const {
+  CommFailure failure;
   if (queue->failure) {
     failure = *queue->failure;
   } else {
@@ -189,7 +128,7 @@ void GlooCommunicator::Impl::run_queue() {
     }
     const std::shared_ptr<Operation> operation = std::move(queue->waiting.front());
     queue->waiting.pop_front();
-    std::optional<Failure> failure;
+    std::optional<CommFailure> failure;
     if (queue->failure || queue->closing) {
       failure = give_up(*operation);
     } else {
@@ -237,42 +176,32 @@ std::int64_t GlooCommunicator::world_size() const { return impl_->options.world_
 
 std::unique_ptr<Work> GlooCommunicator::all_reduce(at::Tensor tensor, ReduceOp op,
                                                    CollectiveTag tag) {
-  check_dense(tensor, "all_reduce");
+  auto what = describe_all_reduce(tensor, op, tag);
+  check_on_cpu(tensor, "all_reduce");
   LOCKSTEP_USAGE(GlooGroup::can_reduce(tensor.scalar_type()),
                  "all_reduce of {}; Gloo reduces Float, Double, Half, BFloat16, Int, Long, Char "
                  "and Byte",
                  c10::toString(tensor.scalar_type()));
-  auto what = describe_launch(CollectiveKind::kAllReduce, tensor, tag);
-  what.op = op;
   return impl_->launch(std::move(what), std::move(tensor), {});
 }
 
 std::unique_ptr<Work> GlooCommunicator::broadcast(at::Tensor tensor, std::int64_t root,
                                                   CollectiveTag tag) {
-  check_dense(tensor, "broadcast");
-  LOCKSTEP_USAGE(root >= 0 && root < world_size(), "broadcast from rank {} of {} ranks", root,
-                 world_size());
-  auto what = describe_launch(CollectiveKind::kBroadcast, tensor, tag);
-  what.root = root;
+  auto what = describe_broadcast(tensor, root, world_size(), tag);
+  check_on_cpu(tensor, "broadcast");
   return impl_->launch(std::move(what), std::move(tensor), {});
 }
 
 std::unique_ptr<Work> GlooCommunicator::all_gather(at::Tensor output, at::Tensor input,
                                                    CollectiveTag tag) {
-  check_dense(output, "all_gather into");
-  check_dense(input, "all_gather");
-  LOCKSTEP_USAGE(output.scalar_type() == input.scalar_type() && output.dim() >= 1 &&
-                     output.size(0) == world_size() &&
-                     output.numel() == world_size() * input.numel(),
-                 "all_gather of {} {} into {} {}; {} rows of the input's elements are needed",
-                 c10::toString(input.scalar_type()), c10::str(input.sizes()),
-                 c10::toString(output.scalar_type()), c10::str(output.sizes()), world_size());
-  auto what = describe_launch(CollectiveKind::kAllGather, input, tag);
+  auto what = describe_all_gather(output, input, world_size(), tag);
+  check_on_cpu(output, "all_gather into");
+  check_on_cpu(input, "all_gather");
   return impl_->launch(std::move(what), std::move(output), std::move(input));
 }
 
 std::unique_ptr<Work> GlooCommunicator::barrier(CollectiveTag tag) {
-  return impl_->launch(describe_launch(CollectiveKind::kBarrier, {}, tag), {}, {});
+  return impl_->launch(describe_barrier(tag), {}, {});
 }
 
 CommunicatorStatus GlooCommunicator::status() const {

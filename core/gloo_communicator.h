@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/collective_description.h"
 #include "core/communicator.h"
 #include "core/gloo_device.h"
 
@@ -33,20 +34,6 @@ struct GlooOptions {
   /// Compare tags across ranks (Desync). Off: only kind, op, numel, dtype and root are compared.
   bool check_tags = true;
 };
-
-/// One collective as errors and watchdogs see it.
-struct CollectiveDescription {
-  std::int64_t seq = 0;  ///< position in this rank's sequence, from 0
-  CollectiveKind kind = CollectiveKind::kBarrier;
-  ReduceOp op = ReduceOp::kSum;  ///< all_reduce only
-  CollectiveTag tag;
-  std::int64_t numel = 0;  ///< all_gather: of the input
-  std::string dtype;       ///< "Float", "Long", ...; empty for a barrier
-  std::int64_t root = -1;  ///< broadcast only
-};
-
-/// "all_reduce bucket 1 at step 3 (seq 17, 100 Float, sum)".
-std::string describe(const CollectiveDescription& collective);
 
 /// Where a communicator stands at one moment.
 struct CommunicatorStatus {

@@ -18,8 +18,8 @@
 
 #include "core/check.h"
 #include "core/gloo_mesh.h"
-#include "core/gloo_rendezvous.h"
 #include "core/gloo_signals.h"
+#include "core/rendezvous.h"
 #include "core/ring_kernels.h"
 
 namespace lockstep {

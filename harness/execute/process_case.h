@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/gloo_rendezvous.h"
+#include "core/rendezvous.h"
 #include "harness/execute/watch.h"
 #include "harness/execute/worker_pool.h"
 #include "harness/execute/worker_protocol.h"

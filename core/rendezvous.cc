@@ -4,7 +4,7 @@
 // A file is written under a temporary name and then linked to its final one: link() fails if the
 // name is taken, so of several ranks with one number exactly one gets it. Gloo's own FileStore is
 // not used since it checks before it renames, and its get() waits 30 s whatever it was told.
-#include "core/gloo_rendezvous.h"
+#include "core/rendezvous.h"
 
 #include <fcntl.h>
 #include <sys/random.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The directory in which ranks meet: who may use it, who is refused, what is left behind.
-#include "core/gloo_rendezvous.h"
+#include "core/rendezvous.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "core/error.h"
-#include "tests/contract/gloo_world.h"
+#include "tests/contract/rank_threads.h"
 
 namespace lockstep::test {
 namespace {

@@ -52,7 +52,7 @@ struct PeerRecord {
   std::int64_t world_size = 0;
   std::int64_t pid = 0;
   std::string host;     ///< name of the machine
-  std::string address;  ///< address its peers will be told to connect to
+  std::string address;  ///< what its transport has its peers know: a network address, or its GPU
 };
 
 struct GroupRendezvousOptions {
@@ -61,7 +61,7 @@ struct GroupRendezvousOptions {
   std::string group = "world";  ///< several groups may meet in one directory, each once
   std::int64_t rank = 0;
   std::int64_t world_size = 1;
-  std::string address;
+  std::string address;                        ///< see PeerRecord
   std::chrono::milliseconds timeout{30'000};  ///< for everything together, from construction on
 };
 
