@@ -9,7 +9,10 @@ find_package(pugixml REQUIRED)
 
 # LibTorch's own package file pulls in far more than a user of the shared libraries needs, and
 # differs between distributions; the three libraries and two include folders are all there is.
-find_path(LOCKSTEP_TORCH_INCLUDE_DIR torch/csrc/autograd/function.h REQUIRED)
+set(LOCKSTEP_TORCH_DIR "$ENV{LOCKSTEP_TORCH_DIR}" CACHE PATH
+  "Folder with LibTorch's include and lib folders; empty: the distribution's")
+find_path(LOCKSTEP_TORCH_INCLUDE_DIR torch/csrc/autograd/function.h
+  HINTS ${LOCKSTEP_TORCH_DIR} PATH_SUFFIXES include REQUIRED)
 set(CMAKE_CXX_STANDARD ${LOCKSTEP_CXX_STANDARD})
 if(NOT CMAKE_CXX_STANDARD)
   set(CMAKE_CXX_STANDARD 17)
@@ -19,9 +22,9 @@ if(NOT CMAKE_CXX_STANDARD)
 endif()
 find_path(LOCKSTEP_TORCH_API_DIR torch/torch.h
   PATHS ${LOCKSTEP_TORCH_INCLUDE_DIR}/torch/csrc/api/include REQUIRED)
-find_library(LOCKSTEP_TORCH_LIBRARY torch REQUIRED)
-find_library(LOCKSTEP_TORCH_CPU_LIBRARY torch_cpu REQUIRED)
-find_library(LOCKSTEP_C10_LIBRARY c10 REQUIRED)
+find_library(LOCKSTEP_TORCH_LIBRARY torch HINTS ${LOCKSTEP_TORCH_DIR} PATH_SUFFIXES lib REQUIRED)
+find_library(LOCKSTEP_TORCH_CPU_LIBRARY torch_cpu HINTS ${LOCKSTEP_TORCH_DIR} PATH_SUFFIXES lib REQUIRED)
+find_library(LOCKSTEP_C10_LIBRARY c10 HINTS ${LOCKSTEP_TORCH_DIR} PATH_SUFFIXES lib REQUIRED)
 add_library(lockstep_torch INTERFACE)
 # As system includes: LibTorch's headers do not pass our warnings.
 target_include_directories(lockstep_torch SYSTEM INTERFACE

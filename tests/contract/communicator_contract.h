@@ -24,6 +24,8 @@ struct CommunicatorFactory {
   /// returns when all have ended; rethrows what a body throws (the lowest rank's), and throws where
   /// ranks cannot end.
   std::function<void(std::int64_t world_size, const std::function<void(Communicator&)>& body)> run;
+  /// Why so many ranks cannot run here, empty if they can; null: they always can.
+  std::function<std::string(std::int64_t world_size)> why_not = nullptr;
 };
 
 inline void PrintTo(const CommunicatorFactory& factory, std::ostream* out) { *out << factory.name; }
@@ -33,6 +35,13 @@ using ContractParam = std::tuple<CommunicatorFactory, std::int64_t>;
 /// Parameters: the transport, and the number of ranks.
 class CommunicatorContract : public ::testing::TestWithParam<ContractParam> {
  protected:
+  void SetUp() override {
+    const auto& why_not = std::get<0>(GetParam()).why_not;
+    const std::string reason = why_not ? why_not(world_size()) : "";
+    if (!reason.empty()) {
+      GTEST_SKIP() << reason;
+    }
+  }
   std::int64_t world_size() const { return std::get<1>(GetParam()); }
   void run(const std::function<void(Communicator&)>& body) const {
     std::get<0>(GetParam()).run(world_size(), body);
