@@ -2,6 +2,8 @@
 // What can be said about GPUs and NCCL before a communicator is made.
 #include "core/nccl_api.h"
 
+#include <cstdlib>
+
 #include "core/check.h"
 
 namespace lockstep {
@@ -25,6 +27,18 @@ int count_gpus(const NcclApi& api) {
   LOCKSTEP_USAGE(status == kGpuSuccess, "CUDA cannot be used: {} (error {}){}",
                  api.cuda_text(status), status, kWayOut);
   return count;
+}
+
+bool nccl_lets_ranks_share(const NcclApi& api) {
+  const char* const enabled = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  int version = 0;
+  return api.version(&version) == kGpuSuccess && version >= kNcclSharesGpus && enabled != nullptr &&
+         std::string(enabled) == "1";
+}
+
+int nccl_ranks_max(const NcclApi& api) {
+  constexpr int kPerGpu = 2;
+  return count_gpus(api) * (nccl_lets_ranks_share(api) ? kPerGpu : 1);
 }
 
 std::string why_no_nccl() {

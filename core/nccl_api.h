@@ -99,6 +99,13 @@ const NcclApi& nccl_api();
 /// Number of GPUs. Errors: UsageError naming cause and way out where there is none, or no driver.
 int count_gpus(const NcclApi& api);
 
+/// Ranks that all GPUs together can carry: one each, or two where NCCL 2.30 or later was told to
+/// let ranks share a GPU (NCCL_MULTI_RANK_GPU_ENABLE=1; two is its default). Errors: as count_gpus.
+int nccl_ranks_max(const NcclApi& api);
+/// From this version on ranks may share a GPU.
+inline constexpr int kNcclSharesGpus = nccl_version(2, 30, 0);
+bool nccl_lets_ranks_share(const NcclApi& api);
+
 /// Why no rank could run over NCCL in this process, with the way out; empty if it could.
 std::string why_no_nccl();
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <map>
 #include <string>
 #include <thread>
@@ -19,8 +18,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr char kIdKey[] = "nccl_id";
-// From this version on several ranks may share a GPU, if NCCL was told so.
-constexpr int kSharesGpus = nccl_version(2, 30, 0);
 
 int installed_version(const NcclApi& api) {
   int version = 0;
@@ -45,11 +42,11 @@ void check_sharing(const NcclApi& api, const NcclOptions& options,
   for (const auto& [gpu, sharing] : on_gpu) {
     const int version = installed_version(api);
     LOCKSTEP_USAGE(
-        sharing.size() <= 1 || nccl_ranks_per_gpu(api) > 1,
+        sharing.size() <= 1 || nccl_lets_ranks_share(api),
         "rank {}: ranks {} share one GPU ({}), which NCCL {} cannot. Start at most {} ranks, one "
         "per GPU{}",
         options.rank, fmt::join(sharing, ", "), gpu, nccl_version_text(version), on_gpu.size(),
-        version >= kSharesGpus
+        version >= kNcclSharesGpus
             ? ", or set NCCL_MULTI_RANK_GPU_ENABLE=1"
             : ", or install NCCL 2.30 or later and set NCCL_MULTI_RANK_GPU_ENABLE=1");
   }
@@ -76,14 +73,6 @@ NcclId exchange_id(const NcclApi& api, const NcclOptions& options, GroupRendezvo
 }
 
 }  // namespace
-
-int nccl_ranks_per_gpu(const NcclApi& api) {
-  constexpr int kDefault = 2;
-  const char* const enabled = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
-  return installed_version(api) >= kSharesGpus && enabled != nullptr && std::string(enabled) == "1"
-             ? kDefault
-             : 1;
-}
 
 NcclConnection connect_nccl(const NcclApi& api, const NcclOptions& options) {
   LOCKSTEP_USAGE(options.timeout.count() > 0, "timeout of {} ms", options.timeout.count());

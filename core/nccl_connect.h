@@ -16,8 +16,4 @@ struct NcclConnection {
 /// connects. Errors: see NcclCommunicator's constructor.
 NcclConnection connect_nccl(const NcclApi& api, const NcclOptions& options);
 
-/// Ranks that one GPU can carry: 1, or more where NCCL 2.30 and later were told so
-/// (NCCL_MULTI_RANK_GPU_ENABLE=1; NCCL's own default is 2).
-int nccl_ranks_per_gpu(const NcclApi& api);
-
 }  // namespace lockstep

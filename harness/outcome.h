@@ -112,7 +112,7 @@ struct CaseResult {
   std::string replay_toml;  ///< the case as a scenario file
   Outcome outcome;
   bool as_expected = false;
-  bool skipped = false;                 ///< not run: asks for another backend
+  bool skipped = false;                 ///< not run: cannot be judged on the backend
   std::vector<std::string> complaints;  ///< what differs from [expect], one sentence each
   std::vector<StepSummary> steps;
   std::int64_t bucket_all_reduces = 0;  ///< rank 0

@@ -24,7 +24,7 @@ void add_new_command(CLI::App& app, int& exit_status);
 void add_run_command(CLI::App& app, int& exit_status);
 void add_replay_command(CLI::App& app, int& exit_status);
 
-/// Only where the Gloo transport is built. The command never returns.
+/// The command never returns.
 void add_worker_command(CLI::App& app);
 
 }  // namespace lockstep::harness::cli

@@ -9,22 +9,16 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "core/nccl_api.h"
+#include "harness/execute/process_executor.h"
+#include "harness/execute/transport.h"
 #include "harness/executor.h"
 #include "harness/judge/judge.h"
 #include "harness/scenario/nearest_name.h"
-#ifdef LOCKSTEP_WITH_GLOO
-#include "harness/execute/process_executor.h"
-#endif
 
 namespace lockstep::harness::cli {
 
 namespace {
-
-#ifdef LOCKSTEP_WITH_GLOO
-constexpr bool kWithGloo = true;
-#else
-constexpr bool kWithGloo = false;
-#endif
 
 #ifdef LOCKSTEP_WITH_TORCH_REDUCER
 constexpr bool kWithTorchReducer = true;
@@ -33,15 +27,11 @@ constexpr bool kWithTorchReducer = false;
 #endif
 
 /// For backends other than the simulator.
-std::unique_ptr<Executor> make_real_executor([[maybe_unused]] const JudgingOptions& options) {
-#ifdef LOCKSTEP_WITH_GLOO
+std::unique_ptr<Executor> make_real_executor(const JudgingOptions& options) {
   ProcessExecutorOptions executor_options;
   executor_options.transport = options.backend;
   if (options.hang_after_s) executor_options.hang_after_seconds = *options.hang_after_s;
   return make_process_executor(executor_options);
-#else
-  throw InvariantError("no real transport was built");
-#endif
 }
 
 }  // namespace
@@ -55,10 +45,11 @@ void check_judging_options(const JudgingOptions& options) {
   const bool known = std::find(backends.begin(), backends.end(), options.backend) != backends.end();
   LOCKSTEP_USAGE(known, "unknown backend '{}'; expected sim, gloo, c10d_gloo or nccl{}",
                  options.backend, did_you_mean(options.backend, backends));
-  const bool built = options.backend == "sim" || (options.backend == "gloo" && kWithGloo) ||
-                     (options.backend == "c10d_gloo" && kWithGloo && kWithTorchReducer);
-  LOCKSTEP_USAGE(built, "backend '{}' was not built; --backend sim needs nothing but LibTorch",
+  LOCKSTEP_USAGE(options.backend == "sim" || has_transport(options.backend),
+                 "backend '{}' was not built; --backend sim needs nothing but LibTorch",
                  options.backend);
+  const std::string reason = options.backend == "nccl" ? why_no_nccl() : "";
+  LOCKSTEP_USAGE(reason.empty(), "--backend nccl: {}", reason);
   LOCKSTEP_USAGE(options.against.empty() || options.against == "torch",
                  "--against takes torch, not '{}'", options.against);
   LOCKSTEP_USAGE(
@@ -89,7 +80,9 @@ void prepare_process() {
   at::globalContext().setDeterministicAlgorithms(true, false);
 }
 
-CaseJudge::CaseJudge(const JudgingOptions& options) : options_(options) {}
+CaseJudge::CaseJudge(const JudgingOptions& options)
+    : options_(options),
+      ranks_max_(options.backend == "nccl" ? nccl_ranks_max(nccl_api()) : kAnyNumberOfRanks) {}
 CaseJudge::~CaseJudge() = default;
 
 CaseResult CaseJudge::judge(const NamedCase& named) {
@@ -100,6 +93,7 @@ CaseResult CaseJudge::judge(const NamedCase& named) {
   }
   JudgeOptions judge_options;
   judge_options.backend = options_.backend;
+  judge_options.ranks_max = ranks_max_;
   judge_options.against_torch = options_.against == "torch";
   judge_options.simulator = executors_->simulator.get();
   judge_options.executor = executors_->real ? executors_->real.get() : executors_->simulator.get();

@@ -2,6 +2,7 @@
 // What commands that judge cases share: backends, and judging in whatever process asks for it.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,7 +29,8 @@ std::string replay_options(const JudgingOptions& judging, const Selection& selec
 /// Prepares LibTorch for runs that can be repeated bit for bit: one thread, deterministic kernels.
 void prepare_process();
 
-/// Judges cases. What runs them is made at the first case, in the process that judges it.
+/// Judges cases. What runs them is made at the first case, in the process that judges it; GPUs are
+/// counted here, because CUDA does not survive a fork.
 class CaseJudge {
  public:
   explicit CaseJudge(const JudgingOptions& options);
@@ -45,6 +47,7 @@ class CaseJudge {
  private:
   struct Executors;
   const JudgingOptions options_;
+  const std::int64_t ranks_max_;
   std::unique_ptr<Executors> executors_;
 };
 

@@ -71,9 +71,7 @@ int main_function(int argc, char** argv) {
   add_new_command(app, exit_status);
   add_run_command(app, exit_status);
   add_replay_command(app, exit_status);
-#ifdef LOCKSTEP_WITH_GLOO
   add_worker_command(app);
-#endif
   if (argc < 2) {
     fmt::print(stderr, "{}", app.help());
     return kWrongUsage;

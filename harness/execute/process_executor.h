@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a program's ranks in processes of their own, over Gloo.
+// Runs a program's ranks in processes of their own, over a real transport.
 #pragma once
 
 #include <sys/types.h>
@@ -19,7 +19,7 @@ struct ProcessExecutorOptions {
   double hang_after_seconds = 10.0;
   /// Must understand `worker --socket FD --directory DIR` (see serve_as_worker).
   std::string binary = "/proc/self/exe";
-  /// "gloo": ours; "c10d_gloo": PyTorch's own Gloo process group, where it was built.
+  /// "gloo", "nccl": ours; "c10d_gloo": PyTorch's own Gloo process group. See has_transport.
   std::string transport = "gloo";
 };
 

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A worker process: one thread runs a rank, the other one answers the parent.
 #include "harness/execute/worker.h"
-#include "harness/execute/c10d_gloo_communicator.h"
 
 #include <ATen/Parallel.h>
 #include <poll.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -18,8 +16,7 @@
 #include <utility>
 
 #include "core/check.h"
-#include "core/gloo_communicator.h"
-#include "core/gloo_device.h"
+#include "harness/execute/transport.h"
 #include "harness/execute/watched_communicator.h"
 #include "harness/execute/worker_protocol.h"
 #include "harness/scenario.h"
@@ -54,26 +51,6 @@ class StepTeller final : public Observer {
 
  private:
   Channel& channel_;  // outlives this: the worker's own
-};
-
-/// Threads that are made while this lives do not preempt others when they wake up.
-///
-/// Gloo's event thread looks again and again, without ever sleeping, at a connection that another
-/// thread has locked. If it wakes up on the core of the very thread that holds the lock and takes
-/// its place, nothing moves for a time slice.
-class ScopedBatchPolicy {
- public:
-  ScopedBatchPolicy() { set(SCHED_BATCH); }
-  ~ScopedBatchPolicy() { set(SCHED_OTHER); }
-  ScopedBatchPolicy(const ScopedBatchPolicy&) = delete;
-  ScopedBatchPolicy& operator=(const ScopedBatchPolicy&) = delete;
-
- private:
-  static void set(int policy) {
-    const sched_param parameters{};
-    // Of no consequence for results, so that a refusal does not matter.
-    ::sched_setscheduler(0, policy, &parameters);
-  }
 };
 
 Case case_of(const CaseOrder& order) {
@@ -127,7 +104,6 @@ class Worker {
 
  private:
   void take_part(const CaseOrder& order);
-  std::unique_ptr<WatchedCommunicator> connect(const CaseOrder& order, const Case& value);
   void run_body(const CaseOrder& order, const Program& program);
   void await_end_of_case();
   RankServices services();
@@ -141,7 +117,7 @@ class Worker {
 
   WorkerOptions options_;
   Channel channel_;
-  std::shared_ptr<GlooDevice> device_;
+  Transports transports_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -154,43 +130,14 @@ class Worker {
   std::int64_t last_beat_ = 0;                         ///< progress at the last sign of life
 };
 
-std::unique_ptr<WatchedCommunicator> Worker::connect(const CaseOrder& order, const Case& value) {
-#ifdef LOCKSTEP_WITH_TORCH_REDUCER
-  if (order.transport == "c10d_gloo") {
-    C10dGlooOptions options;
-    options.rank = order.rank;
-    options.world_size = order.world_size;
-    options.directory = order.directory;
-    options.timeout = std::chrono::milliseconds(order.transfer_timeout_ms);
-    options.connect_timeout = std::chrono::milliseconds(order.connect_timeout_ms);
-    const ScopedBatchPolicy policy;
-    return std::make_unique<WatchedCommunicator>(make_c10d_gloo_communicator(options));
-  }
-#endif
-  LOCKSTEP_CHECK(order.transport == "gloo", "no transport '{}'", order.transport);
-  if (device_ == nullptr) {
-    const ScopedBatchPolicy policy;
-    device_ = GlooDevice::open();
-  }
-  GlooOptions options;
-  options.rank = order.rank;
-  options.world_size = order.world_size;
-  options.directory = order.directory;
-  options.token = order.token;
-  options.device = device_;
-  options.timeout = std::chrono::milliseconds(order.transfer_timeout_ms);
-  options.connect_timeout = std::chrono::milliseconds(order.connect_timeout_ms);
-  options.check_tags = value.world.check_tags;
-  return std::make_unique<WatchedCommunicator>(make_gloo_communicator(options));
-}
-
 void Worker::take_part(const CaseOrder& order) {
   const Program program = compile_subject(case_of(order));
   if (options_.before_connect) {
     options_.before_connect(program.value, order.rank);
   }
   try {
-    auto communicator = connect(order, program.value);
+    auto communicator = std::make_unique<WatchedCommunicator>(
+        transports_.connect(order, program.value.world.check_tags));
     const std::lock_guard<std::mutex> lock(mutex_);
     communicator_ = std::move(communicator);
   } catch (const CommError& error) {

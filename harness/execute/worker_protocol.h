@@ -36,7 +36,7 @@ struct CaseOrder {
   std::string token;      ///< of the RendezvousDirectory
   std::int64_t connect_timeout_ms = 0;
   std::int64_t transfer_timeout_ms = 0;
-  std::string transport = "gloo";  ///< "gloo" | "c10d_gloo"
+  std::string transport = "gloo";  ///< "gloo" | "c10d_gloo" | "nccl"
 };
 
 struct WhereQuery {

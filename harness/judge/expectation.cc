@@ -184,7 +184,13 @@ bool runs_on(const Case& value, const std::string& backend) {
   const bool ends_a_process = std::any_of(
       value.faults.begin(), value.faults.end(),
       [](const FaultSpec& fault) { return fault.kind == "exit" || fault.kind == "crash"; });
-  return backend == "sim" ? !ends_a_process : !value.world.simulator_only;
+  if (backend == "sim") {
+    return !ends_a_process;
+  }
+  if (backend == "nccl" && (ends_a_process || (value.world.ranks > 2 && !value.data.exact))) {
+    return false;
+  }
+  return !value.world.simulator_only;
 }
 
 }  // namespace lockstep::harness

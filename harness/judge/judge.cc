@@ -390,7 +390,7 @@ CaseResult judge_case(const NamedCase& named, const JudgeOptions& options) {
   result.title = named.value.title;
   result.backend = options.backend;
   const double start_seconds = wall_seconds();
-  if (!runs_on(named.value, options.backend)) {
+  if (!runs_on(named.value, options.backend) || named.value.world.ranks > options.ranks_max) {
     result.skipped = true;
     return result;
   }

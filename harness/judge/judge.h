@@ -12,8 +12,10 @@
 
 namespace lockstep::harness {
 
+constexpr std::int64_t kAnyNumberOfRanks = 1 << 30;
+
 struct JudgeOptions {
-  std::string backend = "sim";   ///< "sim" | "gloo"; selects the expectation
+  std::string backend = "sim";   ///< "sim" | "gloo" | ...; selects the expectation
   Executor* executor = nullptr;  ///< runs the subject; outlives the call
   /// Runs the same case in the simulator, to compare final parameters and to try cures; outlives
   /// the call. May be the same as `executor`.
@@ -21,9 +23,11 @@ struct JudgeOptions {
   bool try_cures = true;
   /// Also runs cases of our DDP with PyTorch's reducer on `executor`, and compares everything.
   bool against_torch = false;
+  std::int64_t ranks_max = kAnyNumberOfRanks;  ///< cases with more ranks are skipped
 };
 
-/// Runs and judges one case. A case that asks for another backend comes back as skipped.
+/// Runs and judges one case. A case that cannot be judged on the backend comes back as
+/// skipped.
 /// Errors: none; a defect of Lockstep itself is told in `internal_error`.
 CaseResult judge_case(const NamedCase& named, const JudgeOptions& options);
 
@@ -35,7 +39,9 @@ Outcome judge_run(const Case& value, const ExpectSpec& expect, const Run& subjec
 /// What differs from the expectation, one sentence each; empty if the case is as expected.
 std::vector<std::string> complaints_about(const ExpectSpec& expect, const CaseResult& result);
 
-/// False if the case cannot run on `backend`.
+/// False if the case cannot be judged on `backend`. Over "nccl" those are cases whose sums may
+/// depend on the order of additions, which is not known there (more than two ranks and numbers that
+/// are not exact), and cases in which a process ends, which NCCL does not notice.
 bool runs_on(const Case& value, const std::string& backend);
 
 }  // namespace lockstep::harness

@@ -66,7 +66,7 @@ class JunitReport : public Report {
     const Verdict verdict = verdict_of(result);
     if (verdict == Verdict::kPassed) return;
     if (verdict == Verdict::kSkipped) {
-      set(node.append_child("skipped"), "message", "asks for another backend");
+      set(node.append_child("skipped"), "message", "cannot be judged on this backend");
       return;
     }
     const bool defect = verdict == Verdict::kDefect;

@@ -171,7 +171,7 @@ std::string describe_case(const CaseResult& result, const CaseTextOptions& optio
         fmt::format("  a defect of Lockstep itself: {}\n", indented(result.internal_error, "    "));
   }
   if (result.skipped) {
-    body += fmt::format("  not run: the case asks for another backend than {}\n", result.backend);
+    body += fmt::format("  not run: the case cannot be judged on backend {}\n", result.backend);
     return head + printable(body);
   }
   if (result.internal_error.empty()) body += outcome_line(result);

@@ -3,7 +3,7 @@
 // over a stand-in everywhere.
 #include <gtest/gtest.h>
 
-#include "core/nccl_connect.h"
+#include "core/nccl_api.h"
 #include "tests/contract/communicator_contract.h"
 #include "tests/contract/fake_gpu.h"
 #include "tests/contract/nccl_world.h"
@@ -28,7 +28,7 @@ std::string why_not(std::int64_t world_size) {
   if (!reason.empty()) {
     return reason;
   }
-  const int ranks = count_gpus(nccl_api()) * nccl_ranks_per_gpu(nccl_api());
+  const int ranks = nccl_ranks_max(nccl_api());
   return world_size <= ranks ? "" : "the GPUs here carry " + std::to_string(ranks) + " ranks";
 }
 

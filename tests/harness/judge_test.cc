@@ -380,6 +380,29 @@ TEST(RunsOnTest, KeepsCasesFromBackendsTheyCannotRunOn) {
   value.faults.emplace_back().kind = "crash";
   EXPECT_FALSE(runs_on(value, "sim"));
   EXPECT_TRUE(runs_on(value, "gloo"));
+  EXPECT_FALSE(runs_on(value, "nccl")) << "NCCL does not notice the end of a process";
+}
+
+TEST(RunsOnTest, NcclIsNotJudgedWhereTheOrderOfAdditionsMatters) {
+  Case value;
+  value.world.ranks = 2;
+  EXPECT_TRUE(runs_on(value, "nccl"));
+  value.world.ranks = 3;
+  EXPECT_FALSE(runs_on(value, "nccl"));
+  value.data.exact = true;
+  EXPECT_TRUE(runs_on(value, "nccl"));
+}
+
+TEST(JudgeCaseTest, CasesWithMoreRanksThanThereIsRoomForAreSkipped) {
+  NamedCase named;
+  named.value.world.ranks = 3;
+  JudgeOptions options;
+  const auto simulator = make_sim_executor();
+  options.executor = options.simulator = simulator.get();
+  options.ranks_max = 2;
+  EXPECT_TRUE(judge_case(named, options).skipped);
+  options.ranks_max = 3;
+  EXPECT_FALSE(judge_case(named, options).skipped);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "core/nccl_api.h"
 #include "tests/support/run_program.h"
 
 namespace lockstep::test {
@@ -189,7 +190,10 @@ TEST_F(RunCommandTest, RefusesOptionsThatMakeNoSense) {
   expect_refused(lockstep({"run"}), "lockstep run scenarios/quickstart");
   expect_refused(lockstep({"run", file, "--filter", "no such case"}), "no case matches");
   expect_refused(lockstep({"run", file, "--filter", "("}), "regular expression");
-  expect_refused(lockstep({"run", file, "--backend", "nccl"}), "was not built");
+  if (!why_no_nccl().empty()) {
+    expect_refused(lockstep({"run", file, "--backend", "nccl"}),
+                   "--backend nccl: " + why_no_nccl());
+  }
   expect_refused(lockstep({"run", file, "--backend", "golo"}), "did you mean 'gloo'");
   expect_refused(lockstep({"run", file, "--sync", "telepathy"}), "unknown sync");
   expect_refused(lockstep({"run", file, "--against", "flat"}), "--against takes torch");
