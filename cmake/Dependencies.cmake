@@ -2,10 +2,22 @@
 # Everything that comes from the distribution. scripts/packages holds the matching package names.
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
-find_package(tomlplusplus REQUIRED)
-find_package(CLI11 REQUIRED)
-find_package(nlohmann_json REQUIRED)
-find_package(pugixml REQUIRED)
+# A check of GPUs does without what it cannot find, and says so.
+set(lockstep_required REQUIRED)
+if(LOCKSTEP_GPU_CHECK)
+  set(lockstep_required QUIET)
+  set(LOCKSTEP_WITH_GLOO OFF)
+  set(LOCKSTEP_WITH_TESTS OFF)
+  set(LOCKSTEP_WITH_BENCH OFF)
+  find_package(GTest QUIET)
+endif()
+find_package(tomlplusplus ${lockstep_required})
+find_package(CLI11 ${lockstep_required})
+find_package(nlohmann_json ${lockstep_required})
+find_package(pugixml ${lockstep_required})
+if(tomlplusplus_FOUND AND CLI11_FOUND AND nlohmann_json_FOUND AND pugixml_FOUND)
+  set(LOCKSTEP_WITH_HARNESS ON)
+endif()
 
 # LibTorch's own package file pulls in far more than a user of the shared libraries needs, and
 # differs between distributions; the three libraries and two include folders are all there is.

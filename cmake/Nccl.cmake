@@ -41,7 +41,7 @@ if(LOCKSTEP_WITH_NCCL)
   find_library(LOCKSTEP_TORCH_CUDA_LIBRARY torch_cuda HINTS ${LOCKSTEP_TORCH_DIR} PATH_SUFFIXES lib)
   if(LOCKSTEP_C10_CUDA_LIBRARY AND LOCKSTEP_TORCH_CUDA_LIBRARY)
     target_link_libraries(lockstep_nccl INTERFACE ${LOCKSTEP_C10_CUDA_LIBRARY}
-      -Wl,--no-as-needed ${LOCKSTEP_TORCH_CUDA_LIBRARY} -Wl,--as-needed)
+      "-Wl,--no-as-needed,${LOCKSTEP_TORCH_CUDA_LIBRARY},--as-needed")
     target_compile_definitions(lockstep_nccl INTERFACE LOCKSTEP_WITH_C10_CUDA)
   endif()
 endif()
