@@ -2,6 +2,7 @@
 // Looks at the wrapped module, and comparisons of what ranks hold.
 #include "core/checks.h"
 
+#include <fmt/ranges.h>
 #include <torch/nn/module.h>
 #include <torch/types.h>
 #include <xxhash.h>

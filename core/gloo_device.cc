@@ -3,6 +3,7 @@
 #include "core/gloo_device.h"
 
 #include <arpa/inet.h>
+#include <fmt/ranges.h>
 #include <gloo/transport/tcp/device.h>
 #include <ifaddrs.h>
 #include <netdb.h>

@@ -2,6 +2,7 @@
 // One collective at a time over connected ranks: first agree on what it is, then move the data.
 #include "core/gloo_group.h"
 
+#include <fmt/ranges.h>
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/broadcast.h>

@@ -2,6 +2,7 @@
 // Gathers a description of the parameters of every rank and compares them with rank 0's.
 #include "core/parameter_check.h"
 
+#include <fmt/ranges.h>
 #include <torch/types.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The reducer's handling of numbers: gradients into buckets, results back into gradients.
+#include <fmt/ranges.h>
 #include <torch/types.h>
 
 #include <utility>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the reducer says about itself: errors and facts for logging.
+#include <fmt/ranges.h>
 #include <torch/types.h>
 
 #include <set>

@@ -7,6 +7,7 @@
 #include "core/rendezvous.h"
 
 #include <fcntl.h>
+#include <fmt/ranges.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>

@@ -2,7 +2,7 @@
 // The wait-for graph as text.
 #include "sim/wait_for_graph.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstddef>
 #include <exception>

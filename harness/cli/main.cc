@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The `lockstep` command: picks a subcommand and turns errors into exit statuses.
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>

@@ -2,7 +2,7 @@
 // Comparison of snapshots down to the first differing element.
 #include "harness/judge/compare.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Holds what came out of a case against its [expect].
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 

@@ -2,7 +2,7 @@
 // The wait-for graph as text and picture, and reasons in plain words.
 #include "harness/judge/wait_for.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 

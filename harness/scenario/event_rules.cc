@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contradictions in [[at]] and [[fault]].
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>

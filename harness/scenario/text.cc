@@ -2,7 +2,7 @@
 // TOML syntax for single values.
 #include "harness/scenario/text.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
