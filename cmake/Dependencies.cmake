@@ -44,13 +44,10 @@ target_include_directories(lockstep_torch SYSTEM INTERFACE
 target_link_libraries(lockstep_torch INTERFACE
   ${LOCKSTEP_TORCH_LIBRARY} ${LOCKSTEP_TORCH_CPU_LIBRARY} ${LOCKSTEP_C10_LIBRARY} Threads::Threads)
 
-# PyTorch's own reducer, for the subject "torch"; optional. From 2.0 on a process group is made of
-# backends, which the adapter does not know.
+# PyTorch's own reducer, for the subject "torch"; optional.
 find_file(LOCKSTEP_TORCH_REDUCER_HEADER torch/csrc/distributed/c10d/reducer.hpp
   PATHS ${LOCKSTEP_TORCH_INCLUDE_DIR})
-file(STRINGS ${LOCKSTEP_TORCH_API_DIR}/torch/version.h lockstep_torch_is_1
-  REGEX "define TORCH_VERSION_MAJOR 1$")
-if(LOCKSTEP_TORCH_REDUCER_HEADER AND lockstep_torch_is_1)
+if(LOCKSTEP_TORCH_REDUCER_HEADER)
   set(LOCKSTEP_WITH_TORCH_REDUCER ON)
 endif()
 

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 
 #if TORCH_VERSION_MAJOR == 1
@@ -39,12 +40,23 @@ auto make_node(Args&&... args) {
 #endif
 }
 
-/// Where LibTorch keeps WarningHandlerGuard, which redirects the warnings of a thread.
-#if TORCH_VERSION_MAJOR < 2
-namespace warning = c10::Warning;
+/// While it lives, LibTorch's warnings on this thread go nowhere.
+class NoWarnings {
+ private:
+  struct Silent final : c10::WarningHandler {
+#if TORCH_VERSION_MAJOR == 1
+    void process(const c10::SourceLocation&, const std::string&, bool) override {}
 #else
-namespace warning = c10::WarningUtils;
+    void process(const c10::Warning&) override {}
 #endif
+  };
+  Silent silent_;
+#if TORCH_VERSION_MAJOR == 1
+  c10::Warning::WarningHandlerGuard guard_{&silent_};
+#else
+  c10::WarningUtils::WarningHandlerGuard guard_{&silent_};
+#endif
+};
 
 /// The node that adds to `.grad` of a leaf that requires grad. The tensor holds it weakly: whoever
 /// hooks it must keep the returned pointer.

@@ -201,6 +201,8 @@ struct ExpectSpec {
   std::string message;  ///< must be contained
   // any
   std::string reason;  ///< why [expect.torch] differs from [expect], in one line
+  /// [expect.torch]: the LibTorch versions it is about, "major.minor"; empty: no bound.
+  std::string since, before;
   std::optional<std::int64_t> bucket_all_reduces;  ///< on rank 0, over the whole run
   std::optional<std::int64_t> rebuilds;            ///< bucket rebuilds on rank 0
 };
@@ -219,9 +221,10 @@ struct Case {
   ExpectSpec expect;
   /// [expect.sim], [expect.gloo]: stand in the place of `expect`, as a whole, on that backend.
   std::optional<ExpectSpec> expect_sim, expect_gloo;
-  /// [expect.torch]: stands in the place of all of these with ddp.sync = "torch". What is in it is
-  /// a difference of PyTorch's reducer that is known, with its reason.
-  std::optional<ExpectSpec> expect_torch;
+  /// [expect.torch]: stands in the place of all of these with ddp.sync = "torch", the first that
+  /// is about the LibTorch version in use. What is in it is a difference of PyTorch's reducer that
+  /// is known, with its reason.
+  std::vector<ExpectSpec> expect_torch;
 };
 
 /// A case with its place of origin.

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/error.h"
+#include "core/libtorch_version.h"
 #include "harness/case.h"
 
 namespace lockstep::harness {
@@ -68,6 +70,13 @@ std::string print_case(const Case& value);
 /// A commented scenario to start from. Valid as it stands and with any of its disabled keys
 /// enabled.
 std::string scenario_template(const std::string& title);
+
+/// "2.4" as a version; nothing where the text is not two numbers with a point between them.
+std::optional<LibTorchVersion> version_of(std::string_view text);
+
+/// The first [expect.torch] that is about `version`; null: PyTorch's reducer does the same as ours.
+/// The pointer lives until `value` changes.
+const ExpectSpec* known_difference(const Case& value, LibTorchVersion version = kLibTorch);
 
 /// What is expected on `backend` ("sim", or one of the real ones over Gloo) with the case's own
 /// ddp.sync.

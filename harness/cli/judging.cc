@@ -52,10 +52,9 @@ void check_judging_options(const JudgingOptions& options) {
   LOCKSTEP_USAGE(reason.empty(), "--backend nccl: {}", reason);
   LOCKSTEP_USAGE(options.against.empty() || options.against == "torch",
                  "--against takes torch, not '{}'", options.against);
-  LOCKSTEP_USAGE(
-      options.against.empty() || kWithTorchReducer,
-      "--against torch was not built: LibTorch 1.13's c10d/reducer.hpp was not found when "
-      "this program was configured");
+  LOCKSTEP_USAGE(options.against.empty() || kWithTorchReducer,
+                 "--against torch was not built: LibTorch's c10d/reducer.hpp was not found when "
+                 "this program was configured");
   if (!options.hang_after_s) return;
   LOCKSTEP_USAGE(options.backend != "sim",
                  "--hang-after is of no use with --backend sim: the simulator knows at once when "

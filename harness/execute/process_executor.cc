@@ -2,7 +2,7 @@
 // From a program to worker processes, and from what became of them to a Run.
 #include "harness/execute/process_executor.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstring>
 #include <utility>
@@ -139,7 +139,7 @@ std::string text_for_workers(Case value) {
   value.expect.oracles = {"ranks"};  // which any case can promise
   value.expect_sim.reset();
   value.expect_gloo.reset();
-  value.expect_torch.reset();
+  value.expect_torch.clear();
   return print_case(value);
 }
 

@@ -2,7 +2,7 @@
 // Two runs of one case, side by side.
 #include "harness/judge/peer_comparison.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
@@ -11,6 +11,7 @@
 #include "core/check.h"
 #include "harness/judge/compare.h"
 #include "harness/program.h"
+#include "harness/scenario.h"
 
 namespace lockstep::harness {
 namespace {
@@ -159,7 +160,8 @@ PeerComparison compare_with_torch(const Case& value, const Run& subject, Executo
   comparison.sync = of_peer.ddp.sync;
   comparison.differences =
       differences(subject, executor.execute(compile_subject(of_peer)), comparison.sync);
-  comparison.reason = value.expect_torch ? value.expect_torch->reason : "";
+  const ExpectSpec* known = known_difference(value);
+  comparison.reason = known ? known->reason : "";
   return comparison;
 }
 

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contradictions in [expect] and what stands in its place.
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "harness/model.h"
 #include "harness/scenario/nearest_name.h"
 #include "harness/scenario/rules.h"
+#include "harness/scenario/tree.h"
 
 namespace lockstep::harness {
 
@@ -50,7 +52,7 @@ void check_details(const ExpectSpec& expect, const std::string& path,
 /// A known difference is one that somebody has understood.
 void check_reason(const ExpectSpec& expect, const std::string& path,
                   std::vector<CaseFinding>& findings) {
-  const bool differs = path == "expect.torch";
+  const bool differs = leads_to("expect.torch", path);
   if (differs && expect.reason.empty()) {
     findings.push_back({{path + ".reason", path},
                         fmt::format("[{}] has no reason; expected one line that says why PyTorch's "
@@ -60,6 +62,19 @@ void check_reason(const ExpectSpec& expect, const std::string& path,
     findings.push_back(
         {{path + ".reason"},
          fmt::format("{}.reason is not looked at; it belongs to [expect.torch]", path)});
+  }
+  for (const auto& [key, text] : {std::pair("since", expect.since), {"before", expect.before}}) {
+    if (!differs && !text.empty()) {
+      findings.push_back(
+          {{path + "." + key},
+           fmt::format("{}.{} is not looked at; it belongs to [expect.torch]", path, key)});
+    }
+  }
+  if (version_of(expect.since) && version_of(expect.before) &&
+      version_of(expect.since) >= version_of(expect.before)) {
+    findings.push_back({{path + ".before", path + ".since"},
+                        fmt::format("no version is from {} on and before {}; expected a later {}",
+                                    expect.since, expect.before, path + ".before")});
   }
 }
 
@@ -162,6 +177,7 @@ void check_deadlock(const Case& value, const ExpectSpec& expect, const std::stri
 
 void check_expectation(const Case& value, const ExpectSpec& expect, const std::string& path,
                        const KnownNames& names, std::vector<CaseFinding>& findings) {
+  check_expected_schedules(value, expect, path, findings);
   check_details(expect, path, findings);
   check_reason(expect, path, findings);
   check_serial(value, expect, path, names, findings);

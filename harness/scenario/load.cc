@@ -271,11 +271,4 @@ ScenarioSet load_scenarios(const std::vector<std::string>& paths) {
   return set;
 }
 
-const ExpectSpec& expectation(const Case& value, std::string_view backend) {
-  if (value.ddp.sync == "torch" && value.expect_torch) return *value.expect_torch;
-  if (backend == "sim" && value.expect_sim) return *value.expect_sim;
-  if (backend != "sim" && value.expect_gloo) return *value.expect_gloo;
-  return value.expect;
-}
-
 }  // namespace lockstep::harness

@@ -2,7 +2,7 @@
 // Visitors of the schema that read values and gather the known keys.
 #include "harness/scenario/reader.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "harness/scenario.h"
 #include "harness/scenario/nearest_name.h"
 #include "harness/scenario/schema.h"
 
@@ -24,6 +25,7 @@ namespace {
 std::string expected(const Any&, const bool&) { return "true or false"; }
 std::string expected(const Any&, const std::string&) { return "a string"; }
 std::string expected(const Text&, const std::string&) { return "a string that is not empty"; }
+std::string expected(const Version&, const std::string&) { return "a version such as \"2.4\""; }
 
 template <class T>
 std::string expected(const IntRange& range, const T&) {
@@ -128,6 +130,10 @@ bool read(const Source& from, std::string& out, const Any& constraint) {
 
 bool read(const Source& from, std::string& out, const Text& constraint) {
   return read_text(from, out, constraint, !from.node.text.empty());
+}
+
+bool read(const Source& from, std::string& out, const Version& constraint) {
+  return read_text(from, out, constraint, version_of(from.node.text).has_value());
 }
 
 bool read(const Source& from, std::string& out, const Choices& choices) {
@@ -350,18 +356,9 @@ class TableReader {
 
   template <class T>
   void tables(const char* key, std::vector<T> S::*member, TablesPlace, const char*) {
-    const TreeEntry* entry = known(key);
-    if (!entry) return;
-    std::vector<T> values;
-    const std::string path = path_of(key);
-    if (entry->value.kind == TreeNode::Kind::kArray) {
-      for (std::size_t i = 0; i < entry->value.items.size(); ++i) {
-        read_table(entry->value.items[i], fmt::format("{}.{}", path, i), values.emplace_back());
-      }
-    } else {
-      read_table(entry->value, path, values.emplace_back());
+    if (const TreeEntry* entry = known(key)) {
+      out_.*member = read_tables<T>(entry->value, path_of(key));
     }
-    out_.*member = std::move(values);
   }
 
   void expectations(const char*) {
@@ -371,7 +368,9 @@ class TableReader {
       if (read_table(entry->value, "expect", out_.expect, {"sim", "gloo", "torch"})) {
         read_stand_in(entry->value, "sim", out_.expect_sim);
         read_stand_in(entry->value, "gloo", out_.expect_gloo);
-        read_stand_in(entry->value, "torch", out_.expect_torch);
+        if (const TreeEntry* torch = entry->value.find("torch")) {
+          out_.expect_torch = read_tables<ExpectSpec>(torch->value, "expect.torch");
+        }
       }
     }
   }
@@ -384,6 +383,19 @@ class TableReader {
   const TreeEntry* known(const char* key) {
     known_.emplace_back(key);
     return node_.find(key);
+  }
+
+  template <class T>
+  std::vector<T> read_tables(const TreeNode& node, const std::string& path) {
+    std::vector<T> values;
+    if (node.kind == TreeNode::Kind::kArray) {
+      for (std::size_t i = 0; i < node.items.size(); ++i) {
+        read_table(node.items[i], fmt::format("{}.{}", path, i), values.emplace_back());
+      }
+    } else {
+      read_table(node, path, values.emplace_back());
+    }
+    return values;
   }
 
   template <class T>

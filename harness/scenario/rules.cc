@@ -129,8 +129,8 @@ void check_training(const Case& value, std::vector<CaseFinding>& findings) {
 #ifndef LOCKSTEP_WITH_TORCH_REDUCER
   if (value.ddp.sync == "torch") {
     findings.push_back({{"ddp.sync"},
-                        "sync \"torch\" was not built: LibTorch 1.13's c10d/reducer.hpp was not "
-                        "found when this program was configured; expected \"ddp\""});
+                        "sync \"torch\" was not built: LibTorch's c10d/reducer.hpp was not found "
+                        "when this program was configured; expected \"ddp\""});
   }
 #endif
   if (value.ddp.static_graph && value.ddp.find_unused_parameters) {
@@ -200,8 +200,10 @@ std::vector<CaseFinding> check_case(const Case& value) {
   if (value.expect_gloo) {
     check_expectation(value, *value.expect_gloo, "expect.gloo", names, findings);
   }
-  if (value.expect_torch) {
-    check_expectation(value, *value.expect_torch, "expect.torch", names, findings);
+  for (std::size_t i = 0; i < value.expect_torch.size(); ++i) {
+    const std::string path =
+        value.expect_torch.size() == 1 ? "expect.torch" : fmt::format("expect.torch.{}", i);
+    check_expectation(value, value.expect_torch[i], path, names, findings);
   }
   return findings;
 }

@@ -25,7 +25,9 @@ void check_exactness(const Case& value, const KnownNames& names,
                      std::vector<CaseFinding>& findings);
 void check_events(const Case& value, const KnownNames& names, std::vector<CaseFinding>& findings);
 void check_faults(const Case& value, const KnownNames& names, std::vector<CaseFinding>& findings);
-/// `path` is "expect", "expect.sim", "expect.gloo" or "expect.torch".
+void check_expected_schedules(const Case& value, const ExpectSpec& expect, const std::string& path,
+                              std::vector<CaseFinding>& findings);
+/// `path` is "expect", "expect.sim", "expect.gloo", "expect.torch" or "expect.torch.1".
 void check_expectation(const Case& value, const ExpectSpec& expect, const std::string& path,
                        const KnownNames& names, std::vector<CaseFinding>& findings);
 

@@ -7,20 +7,17 @@
 #include "sim/scheduler.h"
 
 namespace lockstep::harness {
-namespace {
-
-void check_expected(const ScheduleSpec& schedule, const ExpectSpec& expect, const char* path,
-                    std::vector<CaseFinding>& findings) {
+void check_expected_schedules(const Case& value, const ExpectSpec& expect, const std::string& path,
+                              std::vector<CaseFinding>& findings) {
+  const ScheduleSpec& schedule = value.schedule;
   const bool is_one = schedule.policy == "round_robin" || schedule.policy == "replay" ||
                       (schedule.policy != "exhaustive" && schedule.runs == 1);
   if (expect.schedules == "some" && is_one) {
-    findings.push_back({{fmt::format("{}.schedules", path), "schedule.policy"},
+    findings.push_back({{path + ".schedules", "schedule.policy"},
                         "schedules = \"some\", but only one schedule is tried; set schedule.policy "
                         "to \"exhaustive\", or to \"random\" or \"pct\" with more schedule.runs"});
   }
 }
-
-}  // namespace
 
 void check_schedule(const Case& value, std::vector<CaseFinding>& findings) {
   const ScheduleSpec& schedule = value.schedule;
@@ -45,9 +42,6 @@ void check_schedule(const Case& value, std::vector<CaseFinding>& findings) {
   } catch (const UsageError& error) {
     findings.push_back({{"schedule.deviations"}, error.what()});
   }
-  check_expected(schedule, value.expect, "expect", findings);
-  if (value.expect_sim) check_expected(schedule, *value.expect_sim, "expect.sim", findings);
-  if (value.expect_torch) check_expected(schedule, *value.expect_torch, "expect.torch", findings);
 }
 
 }  // namespace lockstep::harness

@@ -44,6 +44,9 @@ struct RealRange {
 /// Text with at least one character.
 struct Text {};
 
+/// "major.minor" of LibTorch.
+struct Version {};
+
 /// One of these names; the unused rest is null.
 struct Choices {
   std::array<const char*, 24> names;
@@ -328,6 +331,9 @@ void describe(V& v, Of<ExpectSpec>) {
   v.field("message", &ExpectSpec::message, Text{},
           "error, crash, deadlock: contained in its message");
   v.field("reason", &ExpectSpec::reason, Text{}, "why [expect.torch] differs from [expect]");
+  v.field("since", &ExpectSpec::since, Version{}, "[expect.torch]: from this LibTorch on");
+  v.field("before", &ExpectSpec::before, Version{},
+          "[expect.torch]: up to this LibTorch, without it");
   v.field("bucket_all_reduces", &ExpectSpec::bucket_all_reduces, kCount,
           "on rank 0, over the whole run");
   v.field("rebuilds", &ExpectSpec::rebuilds, kCount, "bucket rebuilds on rank 0");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Visitor of the schema that prints a case: only what differs from the defaults.
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <optional>
 #include <string>
@@ -124,8 +124,9 @@ class TableWriter {
       sections_ += with_outcome_section(value_.expect, "expect");
       if (value_.expect_sim) sections_ += with_outcome_section(*value_.expect_sim, "expect.sim");
       if (value_.expect_gloo) sections_ += with_outcome_section(*value_.expect_gloo, "expect.gloo");
-      if (value_.expect_torch) {
-        sections_ += with_outcome_section(*value_.expect_torch, "expect.torch");
+      const bool one = value_.expect_torch.size() == 1;
+      for (const ExpectSpec& torch : value_.expect_torch) {
+        sections_ += with_outcome_section(torch, one ? "expect.torch" : "[expect.torch]");
       }
     }
   }

@@ -2,15 +2,18 @@
 // PyTorch's reducer, driven as DDP's Python layer drives it.
 #include "harness/sync/torch_sync.h"
 
+#include <fmt/ranges.h>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <torch/csrc/distributed/c10d/logger.hpp>
 
 #include <algorithm>
 #include <limits>
 #include <mutex>
+#include <tuple>
 
 #include "core/check.h"
 #include "core/ddp_sink.h"
+#include "core/libtorch_version.h"
 #include "core/torch_compat.h"
 #include "harness/sync/libtorch_error.h"
 #include "harness/sync/torch_watch.h"
@@ -19,12 +22,6 @@ namespace lockstep::harness {
 namespace {
 
 constexpr std::size_t kBroadcastCapBytes = std::size_t{250} << 20;
-
-// Advice on efficiency ("did not find any unused parameters"), of no use to a judge.
-class NoAdvice final : public c10::WarningHandler {
- public:
-  void process(const c10::SourceLocation&, const std::string&, bool) override {}
-};
 
 struct Collected {
   NamedParameters parameters;       // the reducer's, in index order (A1)
@@ -102,7 +99,7 @@ class TorchSync final : public GradientSync {
   }
 
  private:
-  // A6 in the order of LibTorch up to 2.0: buffers are always broadcast here (B8).
+  // A6. Up to 2.0 buffers are always broadcast here (B8).
   void synchronise_models() {
     watch_.expect(CallSite::kParamCount);
     c10d::verify_params_across_processes(watch_.group(), collected_.parameters.tensors, {});
@@ -115,7 +112,9 @@ class TorchSync final : public GradientSync {
       }
     };
     append(all_parameters(*parts_.model));
-    append(all_buffers(*parts_.model));
+    if (broadcasts_buffers_ || kLibTorch < LibTorchVersion{2, 1}) {
+      append(all_buffers(*parts_.model));
+    }
     broadcast(states, CallSite::kModuleStates);
   }
 
@@ -133,19 +132,22 @@ class TorchSync final : public GradientSync {
       limits = {static_cast<std::size_t>(first_cap),
                 static_cast<std::size_t>(ddp_.bucket_cap_bytes)};
     }
-    const std::vector<bool> expect_sparse(collected_.index.size(), false);
-    auto [buckets, bucket_limits] = c10d::compute_bucket_assignment_by_size(
-        collected_.parameters.tensors, limits, expect_sparse);
-    std::reverse(buckets.begin(), buckets.end());
-    std::reverse(bucket_limits.begin(), bucket_limits.end());
-    std::unordered_map<std::size_t, std::string> names;
+    TorchReducerParts parts;
+    parts.parameters = collected_.parameters.tensors;
+    std::tie(parts.bucket_indices, parts.per_bucket_size_limits) =
+        c10d::compute_bucket_assignment_by_size(parts.parameters, limits,
+                                                std::vector<bool>(parts.parameters.size(), false));
+    std::reverse(parts.bucket_indices.begin(), parts.bucket_indices.end());
+    std::reverse(parts.per_bucket_size_limits.begin(), parts.per_bucket_size_limits.end());
     for (std::size_t i = 0; i < collected_.parameters.names.size(); ++i) {
-      names[i] = collected_.parameters.names[i];
+      parts.names[i] = collected_.parameters.names[i];
     }
-    reducer_ = std::make_shared<TorchReducer>(
-        collected_.parameters.tensors, std::move(buckets), std::move(bucket_limits), watch_.group(),
-        expect_sparse, ddp_.bucket_cap_bytes, ddp_.find_unused_parameters,
-        ddp_.gradient_as_bucket_view, std::move(names), first_cap);
+    parts.group = watch_.group();
+    parts.bucket_bytes_cap = ddp_.bucket_cap_bytes;
+    parts.first_bucket_bytes_cap = first_cap;
+    parts.find_unused_parameters = ddp_.find_unused_parameters;
+    parts.gradient_as_bucket_view = ddp_.gradient_as_bucket_view;
+    reducer_ = std::make_shared<TorchReducer>(std::move(parts));
     // The reducer uses its logger without asking whether there is one.
     logger_ = std::make_shared<c10d::Logger>(reducer_);
     logger_->set_construction_data_and_log("GraphModel", {}, -1, ddp_.broadcast_buffers, false,
@@ -205,11 +207,14 @@ class TorchSync final : public GradientSync {
     requires_buffer_sync_ = synchronized;
     if (synchronized) {
       watch_.arm();
-      NoAdvice no_advice;
-      const compat::warning::WarningHandlerGuard guard(&no_advice);
+      // Of advice on efficiency ("did not find any unused parameters"), of no use to a judge.
+      const compat::NoWarnings silence;
       reducer_->prepare_for_backward(finds_unused ? outputs : std::vector<at::Tensor>());
     }
-    const bool reduces_late = ddp_.static_graph && num_synchronized_forwards_ == 1;
+    // L8: up to 2.0 while the first forward counts as the last; later until it was once queued.
+    const bool reduces_late =
+        ddp_.static_graph &&
+        (kLibTorch < LibTorchVersion{2, 1} ? num_synchronized_forwards_ == 1 : !has_queued_late_);
     if (!finds_unused && !reduces_late) {
       return;
     }
@@ -221,7 +226,8 @@ class TorchSync final : public GradientSync {
     }
     if (!tracked.empty()) {
       attach_sink(tracked, [this, reduces_late] {
-        if (reduces_late) {
+        if (reduces_late && (kLibTorch < LibTorchVersion{2, 1} || !has_queued_late_)) {
+          has_queued_late_ = true;
           compat::queue_callback([this] { watch_.reduce_late(); });
         }
       });
@@ -233,6 +239,7 @@ class TorchSync final : public GradientSync {
   const bool broadcasts_buffers_;
   const Collected collected_;
   std::int64_t num_synchronized_forwards_ = 0;
+  bool has_queued_late_ = false;  // a static graph's first reduction
   bool requires_buffer_sync_ = true;
   TorchWatch watch_;
   std::shared_ptr<TorchReducer> reducer_;

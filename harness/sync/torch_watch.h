@@ -11,6 +11,7 @@
 #include "core/communicator.h"
 #include "core/observer.h"
 #include "core/reducer_progress.h"
+#include "core/torch_compat.h"
 #include "harness/sync/communicator_process_group.h"
 #include "harness/sync/torch_reducer.h"
 
@@ -68,7 +69,7 @@ class TorchWatch {
   Observer* observer_;
   ReducerProgress progress_;
   c10::intrusive_ptr<CommunicatorProcessGroup> group_;
-  std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, std::uintptr_t>> hooks_;
+  std::vector<std::pair<compat::NodePtr, std::uintptr_t>> hooks_;
   std::shared_ptr<TorchReducer> reducer_;
 
   CallSite site_ = CallSite::kParamCount;

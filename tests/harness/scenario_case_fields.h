@@ -80,8 +80,8 @@ inline auto fields(const TrainSpec& s) {
 }
 
 inline auto fields(const ExpectSpec& s) {
-  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q] = s;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q);
+  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, t] = s;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, t);
 }
 
 LOCKSTEP_EQUAL_BY_FIELDS(TrainSpec)

@@ -51,6 +51,38 @@ TEST(ScenarioExpectRulesTest, WhatTorchDoesOtherwiseHasAReasonAndNothingElseHas)
               ElementsAre(finding("4:1", {"it belongs to [expect.torch]"})));
 }
 
+TEST(ScenarioExpectRulesTest, VersionsAreBoundsOfWhatTorchDoesOtherwise) {
+  const std::string both = "schema = 1\n[expect]\noutcome = \"deadlock\"\n[[expect.torch]]\n";
+  const std::string torch = "outcome = \"error\"\nreason = \"known\"\n";
+  EXPECT_THAT(findings_of(both + torch + "since = \"2.1\"\nbefore = \"2.4\"\n"), IsEmpty());
+  EXPECT_THAT(findings_of(both + torch + "since = \"2.10\"\nbefore = \"2.4\"\n"),
+              ElementsAre(finding("8:1", {"from 2.10 on and before 2.4"})));
+  EXPECT_THAT(findings_of(both + torch + "since = \"2\"\n"),
+              ElementsAre(finding("7:9", {"a version such as \"2.4\""})));
+  EXPECT_THAT(findings_of("schema = 1\n[expect]\noutcome = \"deadlock\"\nsince = \"2.1\"\n"),
+              ElementsAre(finding("4:1", {"it belongs to [expect.torch]"})));
+}
+
+TEST(ScenarioExpectRulesTest, TheFirstThatIsAboutTheVersionHolds) {
+  const harness::Case value = only_case(R"(schema = 1
+[expect]
+outcome = "deadlock"
+[[expect.torch]]
+outcome = "error"
+reason = "old"
+before = "2.1"
+[[expect.torch]]
+outcome = "error"
+reason = "middle"
+since = "2.1"
+before = "2.14"
+)");
+  EXPECT_EQ(harness::known_difference(value, {1, 13})->reason, "old");
+  EXPECT_EQ(harness::known_difference(value, {2, 1})->reason, "middle");
+  EXPECT_EQ(harness::known_difference(value, {2, 13})->reason, "middle");
+  EXPECT_EQ(harness::known_difference(value, {2, 14}), nullptr);
+}
+
 TEST(ScenarioExpectRulesTest, EqualityWithTheSerialOracleNeedsExactDataOrOneBatch) {
   EXPECT_THAT(findings_of("schema = 1\n[expect]\noutcome = \"equal\"\n"),
               ElementsAre(finding(

@@ -164,6 +164,8 @@ ExpectSpec random_expect() {
   expect.error = maybe_text();
   expect.message = maybe_text();
   expect.reason = maybe_text();
+  expect.since = one_of<std::string>({"", "1.13"});
+  expect.before = one_of<std::string>({"", "2.4"});
   expect.bucket_all_reduces = maybe([] { return integer(0, 99); });
   expect.rebuilds = maybe([] { return integer(0, 99); });
   return expect;
@@ -199,7 +201,7 @@ Case random_case() {
   value.expect = random_expect();
   value.expect_sim = maybe(random_expect);
   value.expect_gloo = maybe(random_expect);
-  value.expect_torch = maybe(random_expect);
+  value.expect_torch = list(2, random_expect);
   return value;
 }
 

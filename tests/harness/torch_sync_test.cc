@@ -196,7 +196,7 @@ TEST(TorchSyncTest, AgainstTorchComplainsOfADifferenceWithoutReason) {
   options.executor = options.simulator = simulator.get();
   options.against_torch = true;
   EXPECT_THAT(judge_case(named, options).complaints, IsEmpty());
-  named.value.expect_torch.reset();
+  named.value.expect_torch.clear();
   EXPECT_THAT(judge_case(named, options).complaints,
               Contains(HasSubstr("torch waits in all_reduce (bucket 0, step 1)")));
 }
