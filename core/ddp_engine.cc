@@ -84,9 +84,16 @@ void collect_sparse(const torch::nn::Module& module,
   }
 }
 
-SparseFlags sparse_flags(const torch::nn::Module& module, const Selection& selection) {
+SparseFlags sparse_flags(const torch::nn::Module& module, const std::vector<std::string>& declared,
+                         const Selection& selection) {
   std::unordered_set<const at::TensorImpl*> sparse;
   collect_sparse(module, sparse);
+  const NamedTensors parameters = module.named_parameters();
+  for (const std::string& name : declared) {
+    LOCKSTEP_USAGE(parameters.contains(name),
+                   "'{}', said to have sparse gradients, is no parameter of the module", name);
+    sparse.insert(parameters[name].unsafeGetTensorImpl());
+  }
   SparseFlags flags;
   for (const at::Tensor& tensor : selection.tensors) {
     flags.push_back(sparse.count(tensor.unsafeGetTensorImpl()) > 0);
@@ -178,7 +185,7 @@ DdpEngine::DdpEngine(torch::nn::Module& module, Communicator& communicator,
                  "the module has no parameter that requires a gradient: nothing to synchronise");
   check_devices(selection);
   impl_->has_buffers = !select(module.named_buffers(), impl_->ignored).tensors.empty();
-  SparseFlags sparse = sparse_flags(module, selection);
+  SparseFlags sparse = sparse_flags(module, options.sparse, selection);
   impl_->reducer =
       std::make_unique<Reducer>(std::move(selection.tensors), std::move(selection.names),
                                 communicator, options, std::move(sparse));

@@ -43,6 +43,9 @@ struct DdpOptions {
   bool broadcast_buffers = true;        ///< buffers of rank 0 before each forward (J)
   bool init_sync = true;                ///< verify and broadcast at construction (A6, A7)
   std::vector<std::string> ignored;     ///< parameters and buffers left alone (A2)
+  /// Parameters with sparse gradients (C4), besides the weights of Embedding and EmbeddingBag,
+  /// which are found.
+  std::vector<std::string> sparse;
   std::int64_t logging_sample_rate = 100;  ///< of `logging_data`, positive (Q1)
   CheckOptions checks;                     ///< the same on all ranks
   Observer* observer = nullptr;            ///< outlives the engine; may be null

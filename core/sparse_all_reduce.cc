@@ -83,10 +83,15 @@ at::Tensor no_sparse_rows(const at::Tensor& like) {
 
 at::Tensor divided_rows(const at::Tensor& tensor, std::int64_t divisor) {
   const at::NoGradGuard no_grad;
-  const at::Tensor coalesced = tensor.coalesce();
-  const at::Tensor values = coalesced._values().clone(at::MemoryFormat::Contiguous);
+  const at::Tensor values = tensor._values().clone(at::MemoryFormat::Contiguous);
   scale_in_place(values, divisor);
-  return from_rows(coalesced._indices()[0].clone(), values, tensor.sizes());
+  const at::Tensor rows = tensor._indices()[0].clone();
+  if (tensor.is_coalesced()) {
+    return from_rows(rows, values, tensor.sizes());
+  }
+  return at::_sparse_coo_tensor_unsafe(rows.unsqueeze(0), values, tensor.sizes(),
+                                       values.options().layout(at::kSparse))
+      .coalesce();
 }
 
 PendingTensor sparse_all_reduce(Communicator& communicator, const at::Tensor& tensor,

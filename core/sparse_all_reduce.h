@@ -18,7 +18,7 @@ bool has_sparse_rows(const at::Tensor& tensor);
 at::Tensor no_sparse_rows(const at::Tensor& like);
 
 /// A coalesced copy of `tensor`, its values divided by `divisor` (true division; 1 divides
-/// nothing).
+/// nothing). Values of one row are divided before they are added up (G8).
 at::Tensor divided_rows(const at::Tensor& tensor, std::int64_t divisor);
 
 /// The sum over all ranks, coalesced.

@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <sstream>
 #include <string_view>
 
@@ -31,13 +33,63 @@ constexpr KindEntry kKinds[] = {
     {"tanh", BlockKind::kTanh, 0, "tanh"},
     {"identity", BlockKind::kIdentity, 0, "identity"},
     {"batch_norm", BlockKind::kBatchNorm, 1, "batch_norm 8"},
+    {"sync_batch_norm", BlockKind::kSyncBatchNorm, 1, "sync_batch_norm 8"},
     {"layer_norm", BlockKind::kLayerNorm, 1, "layer_norm 8"},
     {"dropout", BlockKind::kDropout, 0, "dropout 0.5"},
-    {"embedding", BlockKind::kEmbedding, 2, "embedding 16 4"},
+    {"embedding", BlockKind::kEmbedding, 2, "embedding 16 4\" or \"embedding 16 4 sparse"},
     {"conv2d", BlockKind::kConv2d, 3, "conv2d 1 4 3\" or \"conv2d 1 4 3 no_bias"},
     {"flatten", BlockKind::kFlatten, 0, "flatten"},
     {"scale", BlockKind::kScale, 1, "scale 4"},
+    {"offset", BlockKind::kOffset, 1, "offset 4"},
     {"same", BlockKind::kSame, 0, "same NAME"},
+};
+
+bool has_parameters(BlockKind kind) {
+  switch (kind) {
+    case BlockKind::kLinear:
+    case BlockKind::kConv2d:
+    case BlockKind::kEmbedding:
+    case BlockKind::kScale:
+    case BlockKind::kOffset:
+    case BlockKind::kBatchNorm:
+    case BlockKind::kSyncBatchNorm:
+    case BlockKind::kLayerNorm:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// A word behind the sizes, and the kinds that it fits.
+struct OptionEntry {
+  std::string_view word;
+  bool (*fits)(BlockKind);
+  std::string_view fits_what;  ///< for messages
+  void (*set)(BlockSpec&);
+};
+
+bool may_be_checkpointed(BlockKind kind) {
+  return kind != BlockKind::kSame && kind != BlockKind::kSyncBatchNorm;
+}
+
+constexpr OptionEntry kOptions[] = {
+    {"no_bias",
+     [](BlockKind kind) { return kind == BlockKind::kLinear || kind == BlockKind::kConv2d; },
+     "linear and conv2d", [](BlockSpec& spec) { spec.bias = false; }},
+    {"sparse", [](BlockKind kind) { return kind == BlockKind::kEmbedding; }, "embedding",
+     [](BlockSpec& spec) { spec.sparse = true; }},
+    {"checkpoint", may_be_checkpointed,
+     "every kind but \"same\", whose module is another block's, and sync_batch_norm, which would "
+     "gather its statistics twice",
+     [](BlockSpec& spec) { spec.checkpoint = Checkpointing::kPlain; }},
+    {"checkpoint_reentrant", may_be_checkpointed,
+     "every kind but \"same\", whose module is another block's, and sync_batch_norm, which would "
+     "gather its statistics twice",
+     [](BlockSpec& spec) { spec.checkpoint = Checkpointing::kReentrant; }},
+    {"float64", has_parameters, "kinds with parameters",
+     [](BlockSpec& spec) { spec.dtype = "float64"; }},
+    {"complex64", [](BlockKind kind) { return kind == BlockKind::kLinear; }, "linear",
+     [](BlockSpec& spec) { spec.dtype = "complex64"; }},
 };
 
 std::vector<std::string> words_of(const std::string& text) {
@@ -80,12 +132,39 @@ std::string parse_sizes(const KindEntry& entry, const std::vector<std::string>& 
   return "";
 }
 
+/// Takes the options off the end of `words`; returns what is wrong, or nothing.
+std::string parse_options(std::vector<std::string>& words, BlockSpec& spec) {
+  const std::size_t at_least = spec.kind == BlockKind::kSame ? 2 : 1;
+  while (words.size() > at_least) {
+    const auto* const option =
+        std::find_if(std::begin(kOptions), std::end(kOptions),
+                     [&](const OptionEntry& entry) { return entry.word == words.back(); });
+    if (option == std::end(kOptions)) {
+      return "";
+    }
+    if (!option->fits(spec.kind)) {
+      return fmt::format("\"{}\" is for {}", option->word, option->fits_what);
+    }
+    const BlockSpec before = spec;
+    option->set(spec);
+    const bool twice = before.bias == spec.bias && before.sparse == spec.sparse &&
+                       before.checkpoint == spec.checkpoint && before.dtype == spec.dtype;
+    const bool contradicts =
+        (before.checkpoint != Checkpointing::kNone && before.checkpoint != spec.checkpoint) ||
+        (!before.dtype.empty() && before.dtype != spec.dtype);
+    if (twice || contradicts) {
+      return fmt::format("\"{}\" says again what another word says", option->word);
+    }
+    words.pop_back();
+  }
+  return "";
+}
+
 std::string parse_words(const KindEntry& entry, std::vector<std::string> words, BlockSpec& spec) {
   spec.kind = entry.kind;
-  const bool may_lack_bias = entry.kind == BlockKind::kLinear || entry.kind == BlockKind::kConv2d;
-  if (may_lack_bias && words.back() == "no_bias") {
-    spec.bias = false;
-    words.pop_back();
+  const std::string wrong_option = parse_options(words, spec);
+  if (!wrong_option.empty()) {
+    return wrong_option;
   }
   const bool takes_word = entry.kind == BlockKind::kDropout || entry.kind == BlockKind::kSame;
   const std::size_t expected = 1 + static_cast<std::size_t>(entry.integers) + (takes_word ? 1 : 0);
@@ -115,7 +194,7 @@ BlockOutput on_last_dimension(const BlockSpec& spec, const SampleShape& input, s
     return mismatch(spec, input, fmt::format("a last dimension of {}", in));
   }
   SampleShape shape = input;
-  shape.sizes.back() = spec.out;
+  shape.sizes.back() = is_complex(spec) ? 2 * spec.out : spec.out;
   return {shape, ""};
 }
 
@@ -184,8 +263,10 @@ std::vector<TensorSpec> block_parameters(const BlockSpec& spec) {
     case BlockKind::kEmbedding:
       return {{"weight", {spec.in, spec.out}}};
     case BlockKind::kScale:
+    case BlockKind::kOffset:
       return {{"weight", {spec.out}}};
     case BlockKind::kBatchNorm:
+    case BlockKind::kSyncBatchNorm:
     case BlockKind::kLayerNorm:
       return {{"weight", {spec.out}}, {"bias", {spec.out}}};
     default:
@@ -198,7 +279,7 @@ std::vector<TensorSpec> block_parameters(const BlockSpec& spec) {
 }
 
 std::vector<TensorSpec> block_buffers(const BlockSpec& spec) {
-  if (spec.kind != BlockKind::kBatchNorm) {
+  if (spec.kind != BlockKind::kBatchNorm && spec.kind != BlockKind::kSyncBatchNorm) {
     return {};
   }
   return {{"running_mean", {spec.out}}, {"running_var", {spec.out}}, {"num_batches_tracked", {}}};
@@ -215,6 +296,7 @@ BlockOutput block_output(const BlockSpec& spec, const SampleShape& input) {
     case BlockKind::kScale:
       return on_last_dimension(spec, input, spec.out);
     case BlockKind::kBatchNorm:
+    case BlockKind::kSyncBatchNorm:
       if ((input.sizes.size() != 1 && input.sizes.size() != 3) || input.sizes[0] != spec.out) {
         return mismatch(spec, input, fmt::format("[{0}] or [{0}, height, width]", spec.out));
       }
@@ -226,6 +308,8 @@ BlockOutput block_output(const BlockSpec& spec, const SampleShape& input) {
       return {{{input.sizes[0], spec.out}, false}, ""};
     case BlockKind::kConv2d:
       return conv2d_output(spec, input);
+    case BlockKind::kOffset:
+      return {{{spec.out}, false}, ""};
     case BlockKind::kFlatten:
       return {{{numel_of(input.sizes)}, false}, ""};
     case BlockKind::kRelu:
@@ -243,6 +327,7 @@ bool can_be_exact(const BlockSpec& spec) {
   switch (spec.kind) {
     case BlockKind::kTanh:
     case BlockKind::kBatchNorm:
+    case BlockKind::kSyncBatchNorm:
     case BlockKind::kLayerNorm:
       return false;
     case BlockKind::kDropout: {

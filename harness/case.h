@@ -38,8 +38,9 @@ struct ModelSpec {
   bool bias = true;                               ///< mlp
   /// graph: name -> "linear 4 8", "linear 4 8 no_bias", "relu", "tanh", "identity",
   /// "batch_norm 8", "layer_norm 8", "dropout 0.5", "embedding 16 4", "conv2d 1 4 3",
-  /// "flatten", "scale 4" (elementwise weight), "same NAME" (the module of another block).
-  /// In file order, which is the order of registration.
+  /// "flatten", "scale 4" (elementwise weight), "sync_batch_norm 8", "same NAME" (the module of
+  /// another block); behind the sizes "sparse" (embedding), "checkpoint", "checkpoint_reentrant",
+  /// "float64", "complex64" (linear). In file order, which is the order of registration.
   std::vector<std::pair<std::string, std::string>> blocks;
   /// graph: stages run one after the other. A stage of several blocks runs each on the same input:
   /// the last stage's outputs are separate heads, each with its own loss; elsewhere they are added.
@@ -79,15 +80,19 @@ struct OptimizerSpec {
 /// [train]
 struct TrainSpec {
   std::int64_t steps = 3;
-  std::int64_t batch_per_rank = 4;        ///< samples per rank and step, over all micro-batches
-  std::int64_t micro_batches = 1;         ///< divides batch_per_rank
+  std::int64_t batch_per_rank = 4;         ///< samples per rank and step, over all micro-batches
+  std::int64_t micro_batches = 1;          ///< divides batch_per_rank
+  std::int64_t forwards_per_backward = 1;  ///< divides the samples of a micro-batch (E13)
+  /// "sum": one backward from the sum of their losses; "each": one after the other, from each (F9)
+  std::string backward_from = "sum";
   std::string sync_on = "last";           ///< "every" | "last" | "never" micro-batch of a step
   std::string no_sync_covers = "both";    ///< "both" | "forward" | "backward" (H1)
   std::string loss = "mse";               ///< "mse" | "cross_entropy" | "dot" (linear in output)
   std::string reduction = "mean";         ///< "mean" | "sum" over the local batch
   bool scale_loss_by_world_size = false;  ///< cancels DDP's 1/W, for sums
-  std::string zero_grad = "none";         ///< "none" (undefined) | "zero" (in place)
-  double clip_norm = 0.0;                 ///< 0: no clipping
+  /// "none" (undefined) | "zero" (in place) | "optimizer" (Optimizer::zero_grad, M3) | "never"
+  std::string zero_grad = "none";
+  double clip_norm = 0.0;  ///< 0: no clipping
   bool optimizer_before_wrapping = false;
   OptimizerSpec optimizer;
 };
@@ -126,6 +131,7 @@ struct AtSpec {
   std::vector<std::int64_t> ranks;          ///< empty: all; in a file `rank = 1` or `ranks = [..]`
   std::vector<std::int64_t> steps;          ///< empty: all; in a file `step = 1` or `steps = [..]`
   std::optional<std::int64_t> micro_batch;  ///< empty: every micro-batch (routing), first (others)
+  std::optional<std::int64_t> forward;      ///< routing: of forwards_per_backward; empty: every
   /// "before_forward" | "after_forward" | "after_backward" | "after_step"; not for routing.
   std::string when = "before_forward";
   // Actions. Routing, obeyed by the references too:
@@ -145,6 +151,9 @@ struct AtSpec {
   std::int64_t collective_numel = 1;
   std::int64_t evaluate = 0;                 ///< forwards in evaluation mode, without gradients
   std::string evaluate_through = "wrapper";  ///< "wrapper" | "module"
+  bool evaluate_with_gradients = false;      ///< somebody forgot no_grad (E14)
+  /// Before the step: model and optimizer are saved, built anew, wrapped and loaded.
+  bool reload = false;
 
   bool is_routing() const { return !skip.empty() || !exit_after.empty(); }
 };
@@ -155,8 +164,9 @@ struct FaultSpec {
   /// "no_initial_broadcast", "per_rank_init", "same_batches", "sum_not_mean", "no_division",
   /// "forgotten_parameter", "mixed_steps", "stale_gradient", "sync_before_last_micro_batch",
   /// "clip_before_sync", "replaced_parameter", "optimizer_on_copies", "buffers_not_synced",
-  /// "corrupt_gradient", "exit", "crash"; to collectives: "skip_wait", "skip_collective",
-  /// "swap_collectives", "wrong_numel", "wrong_dtype", "transport_error", "corrupt_payload"
+  /// "corrupt_gradient", "exit", "crash", "optimizer_not_loaded", "other_dtype", "other_shape"; to
+  /// collectives: "skip_wait", "skip_collective", "swap_collectives", "wrong_numel", "wrong_dtype",
+  /// "transport_error", "corrupt_payload"
   std::string kind;
   std::vector<std::int64_t> ranks;     ///< empty: all
   std::vector<std::int64_t> steps;     ///< empty: all
@@ -176,6 +186,13 @@ struct ExpectWaiting {
 struct ExpectNeverReady {
   std::int64_t rank = 0;
   std::vector<std::string> parameters;
+};
+
+/// What one rank issued in one step, from the first collective to the last.
+struct ExpectIssued {
+  std::int64_t rank = 0;
+  std::int64_t step = 0;                 ///< -1: construction
+  std::vector<std::string> collectives;  ///< "bucket 72": site and number of elements
 };
 
 /// [expect]. Everything stated must hold; what is left out is not looked at.
@@ -205,6 +222,7 @@ struct ExpectSpec {
   std::string since, before;
   std::optional<std::int64_t> bucket_all_reduces;  ///< on rank 0, over the whole run
   std::optional<std::int64_t> rebuilds;            ///< bucket rebuilds on rank 0
+  std::vector<ExpectIssued> issued;                ///< exactly these, in order
 };
 
 struct Case {

@@ -18,8 +18,8 @@ namespace {
 /// A route with modules in place of names: nothing is looked up while a forward runs.
 struct CompiledRoute {
   Route route;
-  std::vector<std::vector<BlockModule*>> stages;
-  bool ends_in_heads = false;  ///< the last of `stages` holds separate heads
+  std::vector<std::vector<BlockModule*>> stages;  ///< as planned; null: left out
+  bool ends_in_heads = false;                     ///< the last of `stages` holds separate heads
   std::vector<std::int64_t> heads_run;
   std::vector<bool> blocks_run;
 };
@@ -28,16 +28,52 @@ at::ScalarType dtype_of(const std::string& name) {
   return name == "float64" ? at::kDouble : at::kFloat;
 }
 
+/// A replica on its way through the model.
+struct Passage {
+  const CompiledRoute* route = nullptr;
+  at::Tensor value;                 ///< what the next stage is given
+  std::vector<at::Tensor> outputs;  ///< of the stage in progress, in its order
+
+  bool runs(std::size_t stage, std::size_t block) const {
+    return stage < route->stages.size() && route->stages[stage][block] != nullptr;
+  }
+  bool reaches_heads(std::size_t stage) const {
+    return route->ends_in_heads && stage + 1 == route->stages.size();
+  }
+};
+
+/// Runs one block of every replica whose route has it.
+void run_block(std::vector<Passage>& passages, std::size_t stage, std::size_t block) {
+  std::vector<BlockModule*> modules;
+  std::vector<at::Tensor> inputs;
+  for (const Passage& passage : passages) {
+    if (passage.runs(stage, block)) {
+      modules.push_back(passage.route->stages[stage][block]);
+      inputs.push_back(passage.value);
+    }
+  }
+  if (modules.empty()) {
+    return;
+  }
+  std::vector<at::Tensor> outputs = BlockModule::forward_together(modules, inputs);
+  std::size_t next = 0;
+  for (Passage& passage : passages) {
+    if (passage.runs(stage, block)) {
+      passage.outputs.push_back(std::move(outputs[next++]));
+    }
+  }
+}
+
 /// The stage's outputs added up; its input if there are none.
-at::Tensor run_stage(const std::vector<BlockModule*>& stage, const at::Tensor& input) {
-  if (stage.empty()) {
-    return input;
+void add_up(Passage& passage) {
+  if (passage.outputs.empty()) {
+    return;
   }
-  at::Tensor output = stage[0]->forward(input);
-  for (std::size_t i = 1; i < stage.size(); ++i) {
-    output = output + stage[i]->forward(input);
+  passage.value = std::move(passage.outputs[0]);
+  for (std::size_t i = 1; i < passage.outputs.size(); ++i) {
+    passage.value = passage.value + passage.outputs[i];
   }
-  return output;
+  passage.outputs.clear();
 }
 
 }  // namespace
@@ -53,10 +89,11 @@ struct GraphModel::Impl {
     const PlannedRoute planned = plan_route(plan, route);
     auto compiled = std::make_unique<CompiledRoute>();
     compiled->route = route;
-    for (const std::vector<std::int64_t>& stage : planned.stages) {
+    for (std::size_t stage = 0; stage < planned.stages.size(); ++stage) {
       std::vector<BlockModule*> runs;
-      for (const std::int64_t block : stage) {
-        runs.push_back(modules[static_cast<std::size_t>(block)].get());
+      for (const std::int64_t block : plan.stages[stage]) {
+        const auto at = static_cast<std::size_t>(block);
+        runs.push_back(planned.blocks_run[at] ? modules[at].get() : nullptr);
       }
       compiled->stages.push_back(std::move(runs));
     }
@@ -100,8 +137,9 @@ GraphModel::GraphModel(const ModelSpec& spec, bool exact, std::uint64_t seed,
       // A tie takes the first-named parameter's values, whichever is registered first.
       const ParameterSlot& source = plan.slots[static_cast<std::size_t>(slot.tensor)];
       const BlockSpec& drawn_for = plan.blocks[static_cast<std::size_t>(source.block)].spec;
-      tensor = draw_parameter(drawn_for, {source.local, source.sizes}, dtype,
-                              {seed, init_rank, slot.tensor, exact});
+      tensor =
+          draw_parameter(drawn_for, {source.local, source.sizes}, parameter_dtype(drawn_for, dtype),
+                         {seed, init_rank, slot.tensor, exact});
       tensor.requires_grad_(!plan.frozen[static_cast<std::size_t>(slot.tensor)]);
     }
     if (block.owner == slot.block) {
@@ -113,22 +151,40 @@ GraphModel::GraphModel(const ModelSpec& spec, bool exact, std::uint64_t seed,
 
 GraphModel::~GraphModel() = default;
 
+void GraphModel::set_communicator(Communicator& communicator) {
+  for (const auto& module : impl_->modules) {
+    module->set_communicator(communicator);
+  }
+}
+
 std::vector<at::Tensor> GraphModel::forward(const at::Tensor& input, const Route& route) {
-  const CompiledRoute& compiled = impl_->find(route);
-  impl_->current = &compiled;
-  at::Tensor value = input;
-  const std::size_t added = compiled.stages.size() - (compiled.ends_in_heads ? 1 : 0);
-  for (std::size_t i = 0; i < added; ++i) {
-    value = run_stage(compiled.stages[i], value);
+  return std::move(forward_together({{this, input, &route}}).front());
+}
+
+std::vector<std::vector<at::Tensor>> forward_together(const std::vector<ReplicaForward>& replicas) {
+  std::vector<Passage> passages;
+  for (const ReplicaForward& replica : replicas) {
+    GraphModel::Impl& impl = *replica.model->impl_;
+    impl.current = &impl.find(*replica.route);
+    passages.push_back({impl.current, replica.input, {}});
   }
-  std::vector<at::Tensor> outputs;
-  if (!compiled.ends_in_heads) {
-    outputs.push_back(std::move(value));
-    return outputs;
+  const auto& stages = replicas.front().model->impl_->plan.stages;
+  for (std::size_t stage = 0; stage < stages.size(); ++stage) {
+    for (std::size_t block = 0; block < stages[stage].size(); ++block) {
+      run_block(passages, stage, block);
+    }
+    for (Passage& passage : passages) {
+      if (!passage.reaches_heads(stage)) {
+        add_up(passage);
+      }
+    }
   }
-  outputs.reserve(compiled.stages.back().size());
-  for (BlockModule* const head : compiled.stages.back()) {
-    outputs.push_back(head->forward(value));
+  std::vector<std::vector<at::Tensor>> outputs;
+  for (Passage& passage : passages) {
+    if (!passage.route->ends_in_heads) {
+      passage.outputs.push_back(std::move(passage.value));
+    }
+    outputs.push_back(std::move(passage.outputs));
   }
   return outputs;
 }
@@ -138,23 +194,24 @@ const std::vector<std::int64_t>& GraphModel::heads_run() const { return impl_->c
 const std::vector<bool>& GraphModel::blocks_run() const { return impl_->current->blocks_run; }
 
 void GraphModel::replace_parameter(const std::string& name) {
+  const auto parameters = named_parameters();
+  LOCKSTEP_USAGE(parameters.contains(name), "the model has no parameter \"{}\"", name);
+  replace_parameter(name, parameters[name].detach().clone());
+}
+
+void GraphModel::replace_parameter(const std::string& name, const at::Tensor& fresh) {
   const std::vector<ParameterSlot>& slots = impl_->plan.slots;
   std::int64_t replaced = -1;
   for (const ParameterSlot& slot : slots) {
     replaced = slot.name == name ? slot.tensor : replaced;
   }
   LOCKSTEP_USAGE(replaced >= 0, "the model has no parameter \"{}\"", name);
-  at::Tensor fresh;
+  const at::Tensor leaf =
+      fresh.detach().requires_grad_(!impl_->plan.frozen[static_cast<std::size_t>(replaced)]);
   for (const ParameterSlot& slot : slots) {
-    if (slot.tensor != replaced) {
-      continue;
+    if (slot.tensor == replaced) {
+      impl_->modules[static_cast<std::size_t>(slot.block)]->set_parameter(slot.local, leaf);
     }
-    BlockModule& module = *impl_->modules[static_cast<std::size_t>(slot.block)];
-    if (!fresh.defined()) {
-      const at::Tensor old = module.named_parameters(/*recurse=*/false)[slot.local];
-      fresh = old.detach().clone().requires_grad_(old.requires_grad());
-    }
-    module.set_parameter(slot.local, fresh);
   }
 }
 

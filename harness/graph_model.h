@@ -9,9 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "core/communicator.h"
 #include "harness/model.h"
 
 namespace lockstep::harness {
+
+struct ReplicaForward;
 
 /// Blocks are registered as children in file order; "same NAME" registers the other block's module
 /// under a second name. Parameters are drawn from the counter-based generator of (seed, stream
@@ -24,6 +27,10 @@ class GraphModel : public torch::nn::Module {
   /// Errors: UsageError if check_model() would find something wrong with `spec` itself.
   GraphModel(const ModelSpec& spec, bool exact, std::uint64_t seed, std::int64_t init_rank);
   ~GraphModel() override;
+
+  /// sync_batch_norm blocks take their statistics from all ranks of `communicator`, which outlives
+  /// this and every graph. Without one, and in evaluation, they are batch_norm.
+  void set_communicator(Communicator& communicator);
 
   /// One tensor per head, in head order; a head whose blocks are skipped is left out, and its index
   /// is left out of `heads_run()`. See Route for what leaving blocks out means.
@@ -41,10 +48,26 @@ class GraphModel : public torch::nn::Module {
   /// way a script does that assigns to one. The old tensor stays with whoever holds it. Errors:
   /// UsageError if there is no parameter of this name.
   void replace_parameter(const std::string& name);
+  /// The same with a tensor of other values, sizes or dtype.
+  void replace_parameter(const std::string& name, const at::Tensor& fresh);
 
  private:
+  friend std::vector<std::vector<at::Tensor>> forward_together(
+      const std::vector<ReplicaForward>& replicas);
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+/// What one replica's forward is given.
+struct ReplicaForward {
+  GraphModel* model = nullptr;
+  at::Tensor input;
+  const Route* route = nullptr;
+};
+
+/// One forward of each of several replicas of a model, stage by stage, so that a sync_batch_norm in
+/// training normalises over the batches of all replicas that run it. Returns what each replica's
+/// own forward would, in the same order.
+std::vector<std::vector<at::Tensor>> forward_together(const std::vector<ReplicaForward>& replicas);
 
 }  // namespace lockstep::harness

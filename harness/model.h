@@ -69,5 +69,12 @@ std::vector<std::vector<std::int64_t>> output_shapes(const ModelSpec& model, con
 /// names do not count.
 bool uses_dropout(const ModelSpec& model);
 bool uses_batch_norm(const ModelSpec& model);
+/// True if the forwards of all ranks depend on each other. The serial reference is defined then, if
+/// its batch is that of all ranks: with one micro-batch.
+bool uses_sync_batch_norm(const ModelSpec& model);
+/// Names as in parameter_names() of those whose gradients are sparse, and of complex ones; used or
+/// not.
+std::vector<std::string> sparse_parameters(const ModelSpec& model);
+std::vector<std::string> complex_parameters(const ModelSpec& model);
 
 }  // namespace lockstep::harness

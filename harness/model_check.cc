@@ -79,6 +79,21 @@ void check_exact(const ModelSpec& model, const DataSpec& data, const ModelPlan& 
   }
 }
 
+/// The data needs no gradient, so that none would reach what a re-entrant checkpoint computes
+/// again.
+void check_checkpoints(const ModelSpec& model, const ModelPlan& plan,
+                       std::vector<ModelFinding>& findings) {
+  for (const std::int64_t index : plan.stages.front()) {
+    const PlannedBlock& block = plan.blocks[static_cast<std::size_t>(index)];
+    if (block.spec.checkpoint == Checkpointing::kReentrant) {
+      findings.push_back({key_of(model, block.name),
+                          "a re-entrant checkpoint needs an input that requires a gradient, and "
+                          "this block is given the data; write \"checkpoint\", or put a block "
+                          "with parameters before it"});
+    }
+  }
+}
+
 /// Precondition: `plan` and `data` have no findings.
 void check_shapes(const ModelSpec& model, const DataSpec& data, const ModelPlan& plan,
                   std::vector<ModelFinding>& findings) {
@@ -149,6 +164,17 @@ std::vector<std::string> names_of(const ModelPlan& plan, const std::vector<std::
   return names;
 }
 
+std::vector<std::string> parameters_where(const ModelSpec& model, bool (*fits)(const BlockSpec&)) {
+  const ModelPlan plan = sound_plan(model);
+  std::vector<std::int64_t> slots;
+  for (std::size_t i = 0; i < plan.slots.size(); ++i) {
+    if (fits(plan.blocks[static_cast<std::size_t>(plan.slots[i].block)].spec)) {
+      slots.push_back(static_cast<std::int64_t>(i));
+    }
+  }
+  return names_of(plan, slots);
+}
+
 /// Where a route's names are wrong; shapes are looked at only if there is nothing.
 std::vector<ModelFinding> check_route_names(const ModelPlan& plan, const Route& route) {
   std::vector<ModelFinding> findings;
@@ -197,6 +223,7 @@ std::vector<ModelFinding> check_model(const ModelSpec& model, const DataSpec& da
   check_data(data, findings);
   if (findings.empty()) {
     check_shapes(model, data, plan, findings);
+    check_checkpoints(model, plan, findings);
     check_exact(model, data, plan, findings);
   }
   return findings;
@@ -285,5 +312,17 @@ std::vector<std::vector<std::int64_t>> output_shapes(const ModelSpec& model, con
 bool uses_dropout(const ModelSpec& model) { return uses_kind(model, BlockKind::kDropout); }
 
 bool uses_batch_norm(const ModelSpec& model) { return uses_kind(model, BlockKind::kBatchNorm); }
+
+bool uses_sync_batch_norm(const ModelSpec& model) {
+  return uses_kind(model, BlockKind::kSyncBatchNorm);
+}
+
+std::vector<std::string> sparse_parameters(const ModelSpec& model) {
+  return parameters_where(model, [](const BlockSpec& spec) { return spec.sparse; });
+}
+
+std::vector<std::string> complex_parameters(const ModelSpec& model) {
+  return parameters_where(model, [](const BlockSpec& spec) { return is_complex(spec); });
+}
 
 }  // namespace lockstep::harness

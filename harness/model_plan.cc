@@ -118,6 +118,11 @@ class Planner {
       if (!parsed.error.empty()) {
         found(key, parsed.error);
       }
+      if (!parsed.spec.dtype.empty() && model_.dtype != "float32") {
+        found(key, fmt::format("\"{}\" stands beside float32, and model.dtype is \"{}\"; leave one "
+                               "of them out",
+                               parsed.spec.dtype, model_.dtype));
+      }
       if (parsed.spec.kind != BlockKind::kSame) {
         add_block(name, parsed.spec);
         continue;
@@ -210,6 +215,7 @@ class Planner {
     }
     std::int64_t tensors[2] = {0, 0};
     Sizes sizes[2];
+    std::string dtypes[2];
     for (std::size_t i = 0; i < 2; ++i) {
       const std::vector<std::int64_t> slots = find_slots(plan_, pair[i]);
       if (slots.size() != 1 || plan_.slots[static_cast<std::size_t>(slots[0])].name != pair[i]) {
@@ -220,6 +226,8 @@ class Planner {
       const ParameterSlot& slot = plan_.slots[static_cast<std::size_t>(slots[0])];
       tensors[i] = slot.tensor;
       sizes[i] = slot.sizes;
+      const std::string& own = plan_.blocks[static_cast<std::size_t>(slot.block)].spec.dtype;
+      dtypes[i] = own.empty() ? model_.dtype : own;
     }
     if (tensors[0] == tensors[1]) {
       found("model.tied",
@@ -230,6 +238,12 @@ class Planner {
       found("model.tied",
             fmt::format("\"{}\" is {} and \"{}\" is {}; tied parameters have one shape", pair[0],
                         to_string(sizes[0]), pair[1], to_string(sizes[1])));
+      return;
+    }
+    if (dtypes[0] != dtypes[1]) {
+      found("model.tied",
+            fmt::format("\"{}\" is {} and \"{}\" is {}; tied parameters have one dtype", pair[0],
+                        dtypes[0], pair[1], dtypes[1]));
       return;
     }
     for (ParameterSlot& slot : plan_.slots) {
@@ -330,6 +344,7 @@ std::optional<InputShape> plan_input(const ModelPlan& plan, const DataSpec& data
         case BlockKind::kLinear:
           return InputShape{InputKind::kFeatures, {spec.in}, 0};
         case BlockKind::kBatchNorm:
+        case BlockKind::kSyncBatchNorm:
         case BlockKind::kLayerNorm:
         case BlockKind::kScale:
           return InputShape{InputKind::kFeatures, {spec.out}, 0};

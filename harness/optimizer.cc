@@ -6,6 +6,7 @@
 #include <torch/types.h>
 
 #include <cmath>
+#include <iterator>
 #include <type_traits>
 #include <utility>
 
@@ -17,6 +18,9 @@ namespace {
 
 using StateMap = std::decay_t<decltype(std::declval<torch::optim::Optimizer&>().state())>;
 using StateKey = StateMap::key_type;
+
+// Of the group: LibTorch up to 1.13 writes the options of groups and does not read them.
+constexpr const char* kLearningRate = "learning_rate";
 
 bool in_unit_range(double value) { return value >= 0.0 && value < 1.0; }
 
@@ -162,6 +166,16 @@ struct Optimizer::Impl {
     return result;
   }
 
+  void load(torch::serialize::InputArchive& archive) {
+    optimizer->load(archive);
+    // LibTorch makes an empty entry for a parameter that was never stepped, and then steps through
+    // it.
+    auto& states = optimizer->state();
+    for (auto entry = states.begin(); entry != states.end();) {
+      entry = entry->second == nullptr ? states.erase(entry) : std::next(entry);
+    }
+  }
+
   Kind kind = Kind::kSgd;
   bool has_momentum;
   bool amsgrad;
@@ -177,6 +191,21 @@ Optimizer::Optimizer(const OptimizerSpec& spec, std::vector<at::Tensor> paramete
 Optimizer::~Optimizer() = default;
 
 void Optimizer::step() { impl_->optimizer->step(); }
+
+void Optimizer::zero_grad() { impl_->optimizer->zero_grad(); }
+
+void Optimizer::save(torch::serialize::OutputArchive& archive) const {
+  impl_->optimizer->save(archive);
+  const double lr = impl_->optimizer->param_groups().front().options().get_lr();
+  archive.write(kLearningRate, torch::full({}, lr, torch::kDouble), /*is_buffer=*/true);
+}
+
+void Optimizer::load(torch::serialize::InputArchive& archive) {
+  impl_->load(archive);
+  at::Tensor lr;
+  archive.read(kLearningRate, lr, /*is_buffer=*/true);
+  set_lr(lr.item<double>());
+}
 
 void Optimizer::set_lr(double lr) {
   LOCKSTEP_USAGE(std::isfinite(lr) && lr >= 0.0, "a learning rate of {} is not allowed", lr);

@@ -12,6 +12,11 @@
 
 #include "harness/case.h"
 
+namespace torch::serialize {
+class InputArchive;
+class OutputArchive;
+}  // namespace torch::serialize
+
 namespace lockstep::harness {
 
 /// SGD, Adam, AdamW, Adagrad or RMSprop as torch::optim computes them, one group of parameters.
@@ -26,6 +31,12 @@ class Optimizer {
   Optimizer& operator=(const Optimizer&) = delete;
 
   void step();
+  /// As LibTorch's optimizers do it: gradients are detached in place and zeroed.
+  void zero_grad();
+  /// State and learning rate. `load` takes those that an optimizer of the same kind over as many
+  /// parameters has saved. Errors: c10::Error for any other.
+  void save(torch::serialize::OutputArchive& archive) const;
+  void load(torch::serialize::InputArchive& archive);
   /// Errors: UsageError if `lr` is negative or not finite.
   void set_lr(double lr);
 

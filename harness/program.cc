@@ -30,7 +30,7 @@ bool all_ranks_do(const Case& value, const AtSpec& at, std::int64_t step) {
 // no meaning for one process.
 bool is_known_to_references(const Case& value, const AtSpec& at, std::int64_t step) {
   return all_ranks_do(value, at, step) && at.raise.empty() && at.sleep_ms == 0 &&
-         at.collective.empty();
+         at.collective.empty() && !at.reload;
 }
 
 bool has_fault(const Case& value, const std::string& kind, std::int64_t rank, std::int64_t step) {
@@ -39,11 +39,12 @@ bool has_fault(const Case& value, const std::string& kind, std::int64_t rank, st
   });
 }
 
-Route route_at(const Case& value, std::int64_t rank, std::int64_t step, std::int64_t micro) {
+Route route_at(const Case& value, std::int64_t rank, std::int64_t step, std::int64_t micro,
+               std::int64_t forward) {
   Route route;
   for (const AtSpec& at : value.at) {
     if (!at.is_routing() || !covers(at.ranks, rank) || !covers(at.steps, step) ||
-        (at.micro_batch && *at.micro_batch != micro)) {
+        at.micro_batch.value_or(micro) != micro || at.forward.value_or(forward) != forward) {
       continue;
     }
     route.skip.insert(route.skip.end(), at.skip.begin(), at.skip.end());
@@ -116,11 +117,16 @@ StepPlan plan_step(const Case& value, Role role, std::int64_t rank, std::int64_t
   plan.step = step;
   const std::int64_t micro_batches = value.train.micro_batches;
   const std::int64_t micro_samples = value.train.batch_per_rank / micro_batches;
+  const std::int64_t forwards = value.train.forwards_per_backward;
   for (std::int64_t micro = 0; micro < micro_batches; ++micro) {
-    const auto first = batch.begin() + micro * micro_samples;
     MicroBatch micro_batch;
-    micro_batch.parts.push_back(
-        {{first, first + micro_samples}, route_at(value, rank, step, micro), 0});
+    for (std::int64_t forward = 0; forward < forwards; ++forward) {
+      const auto first =
+          batch.begin() + micro * micro_samples + forward * (micro_samples / forwards);
+      micro_batch.parts.push_back({{first, first + micro_samples / forwards},
+                                   route_at(value, rank, step, micro, forward),
+                                   forwards == 1 ? 0 : micro_samples});
+    }
     micro_batch.sync = role == Role::kSubject ? subject_syncs(value, rank, step, micro)
                                               : replay_syncs(value, micro);
     plan.micro_batches.push_back(std::move(micro_batch));
@@ -182,7 +188,26 @@ bool same_action(const AtSpec& a, const AtSpec& b) {
          a.lr == b.lr && a.raise == b.raise && a.leave == b.leave && a.skip_step == b.skip_step &&
          a.detach == b.detach && a.sleep_ms == b.sleep_ms && a.collective == b.collective &&
          a.collective_numel == b.collective_numel && a.evaluate == b.evaluate &&
-         a.evaluate_through == b.evaluate_through;
+         a.evaluate_through == b.evaluate_through && a.forward == b.forward &&
+         a.evaluate_with_gradients == b.evaluate_with_gradients && a.reload == b.reload;
+}
+
+std::string why_no_serial(const Case& value) {
+  if (uses_batch_norm(value.model)) {
+    return "a model with batch_norm";
+  }
+  if (uses_dropout(value.model)) {
+    return "a model with dropout";
+  }
+  const bool whole = value.train.micro_batches == 1 && value.train.forwards_per_backward == 1;
+  return uses_sync_batch_norm(value.model) && !whole
+             ? "sync_batch_norm with a batch in several forwards"
+             : "";
+}
+
+bool is_one_batch(const Case& value) {
+  return value.world.ranks == 1 && value.train.micro_batches == 1 &&
+         value.train.forwards_per_backward == 1 && sparse_parameters(value.model).empty();
 }
 
 std::shared_ptr<const Dataset> draw_data(const Case& value) {

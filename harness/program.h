@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "harness/case.h"
@@ -53,6 +54,14 @@ struct Program {
 
 /// Two entries of [[at]] that differ in ranks and steps at most.
 bool same_action(const AtSpec& a, const AtSpec& b);
+
+/// Why there is no serial reference for a case, as a noun phrase ("a model with dropout"): where a
+/// forward depends on how samples are grouped. Empty where there is one.
+std::string why_no_serial(const Case& value);
+
+/// True if the case is the serial reference itself: one rank with one batch, whose division by 1
+/// changes nothing. Sparse gradients are coalesced all the same, which adds rows in another order.
+bool is_one_batch(const Case& value);
 
 /// The samples of a case, for all programs that are compiled from it. Does not change: any thread.
 std::shared_ptr<const Dataset> draw_data(const Case& value);

@@ -7,12 +7,14 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "core/check.h"
 #include "harness/dataset.h"
 #include "harness/graph_model.h"
 #include "harness/optimizer.h"
+#include "harness/saved_state.h"
 #include "harness/sync/faulty_communicator.h"
 #include "harness/sync/gradient_sync.h"
 #include "harness/sync/libtorch_error.h"
@@ -103,18 +105,85 @@ struct RankBody::Impl {
   GradientSync* sync = nullptr;
 
   void train_all();
+  void train_range(StepRange range, std::optional<SavedState>& saved);
+  std::shared_ptr<GraphModel> build_model(const std::optional<SavedState>& saved);
+  std::unique_ptr<Optimizer> build_optimizer(const GraphModel& model,
+                                             const std::optional<SavedState>& saved,
+                                             std::int64_t step);
   void note_failure(const std::string& kind, const std::string& message);
   std::vector<NeverReady> never_ready() const;
 };
 
+// A reload ends one range of steps and begins another.
 void RankBody::Impl::train_all() {
+  std::optional<SavedState> saved;
+  std::int64_t first = 0;
+  for (const StepPlan& plan : of_rank.steps) {
+    const bool reloads = std::any_of(plan.events.begin(), plan.events.end(),
+                                     [&](std::size_t i) { return program.value.at[i].reload; });
+    if (reloads) {
+      train_range({first, plan.step}, saved);
+      if (records.front().ending != Ending::kFinished) {
+        return;
+      }
+      first = plan.step;
+    }
+  }
+  train_range({first, static_cast<std::int64_t>(of_rank.steps.size())}, saved);
+}
+
+std::shared_ptr<GraphModel> RankBody::Impl::build_model(const std::optional<SavedState>& saved) {
   const Case& value = program.value;
   auto model =
       std::make_shared<GraphModel>(value.model, value.data.exact, value.seed, of_rank.init_rank);
+  if (saved) {
+    load_model(*saved, *model);
+  }
+  model->set_communicator(communicator);
+  for (const FaultSpec& fault : value.faults) {
+    if (!covers(fault.ranks, of_rank.rank)) {
+      continue;
+    }
+    const bool other_dtype = fault.kind == "other_dtype";
+    if (other_dtype || fault.kind == "other_shape") {
+      const at::Tensor own = model->named_parameters()[fault.parameter].detach();
+      model->replace_parameter(
+          fault.parameter, other_dtype
+                               ? own.to(own.scalar_type() == at::kDouble ? at::kFloat : at::kDouble)
+                               : own.reshape({1, 1, own.numel()}));
+    }
+  }
+  return model;
+}
+
+std::unique_ptr<Optimizer> RankBody::Impl::build_optimizer(const GraphModel& model,
+                                                           const std::optional<SavedState>& saved,
+                                                           std::int64_t step) {
+  const Case& value = program.value;
+  const auto parameters = all_parameters(model).tensors;
+  auto optimizer = std::make_unique<Optimizer>(value.train.optimizer,
+                                               has_fault(value, "optimizer_on_copies", of_rank.rank)
+                                                   ? detached_copies(parameters)
+                                                   : parameters);
+  const bool is_forgotten =
+      std::any_of(value.faults.begin(), value.faults.end(), [&](const FaultSpec& fault) {
+        return fault.kind == "optimizer_not_loaded" && covers(fault.ranks, of_rank.rank) &&
+               covers(fault.steps, step);
+      });
+  if (saved && !is_forgotten) {
+    load_optimizer(*saved, *optimizer);
+  }
+  return optimizer;
+}
+
+void RankBody::Impl::train_range(StepRange range, std::optional<SavedState>& saved) {
+  const Case& value = program.value;
+  position.enter(Phase::kConstruction);
+  const auto model = build_model(saved);
   trainable_names = trainable_parameters(*model).names;
   std::unique_ptr<Optimizer> optimizer;
   if (value.train.optimizer_before_wrapping) {
-    optimizer = std::make_unique<Optimizer>(value.train.optimizer, all_parameters(*model).tensors);
+    optimizer = build_optimizer(*model, saved, range.first);
   }
   const auto owned = make_gradient_sync(
       {&value, model, &communicator, &observer, forgotten_parameters(value, of_rank.rank)});
@@ -124,11 +193,7 @@ void RankBody::Impl::train_all() {
     }
   }
   if (optimizer == nullptr) {
-    const auto parameters = all_parameters(*model).tensors;
-    optimizer = std::make_unique<Optimizer>(value.train.optimizer,
-                                            has_fault(value, "optimizer_on_copies", of_rank.rank)
-                                                ? detached_copies(parameters)
-                                                : parameters);
+    optimizer = build_optimizer(*model, saved, range.first);
   }
   // Declared after the synchronisation, so that readers are shut out before it is destroyed.
   struct Publication {
@@ -147,7 +212,10 @@ void RankBody::Impl::train_all() {
   Replica replica{&of_rank, model};
   const TrainerParts parts{program,       *program.data,  {replica}, *owned,  *optimizer,
                            &communicator, services.sleep, &observer, position};
-  records.front().ending = train(parts, records);
+  records.front().ending = train(parts, records, range);
+  if (range.end < static_cast<std::int64_t>(of_rank.steps.size())) {
+    saved = save_state(*model, *optimizer);
+  }
 }
 
 void RankBody::Impl::note_failure(const std::string& kind, const std::string& message) {

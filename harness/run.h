@@ -18,7 +18,15 @@ struct TensorSlot {
   bool defined = true;  ///< false: an undefined gradient or absent state; no bytes
   std::int64_t offset_bytes = 0;
   std::int64_t num_bytes = 0;
+  bool sparse = false;  ///< the tensor held some rows only; the bytes hold all
 };
+
+/// Bytes of one real number of floating-point slots, 0 for others. Complex numbers are two.
+inline std::int64_t real_bytes(const TensorSlot& slot) {
+  return slot.dtype == "Float" || slot.dtype == "ComplexFloat"     ? 4
+         : slot.dtype == "Double" || slot.dtype == "ComplexDouble" ? 8
+                                                                   : 0;
+}
 
 /// The bits of a list of tensors. Equal snapshots of one layout are equal bytes.
 struct Snapshot {

@@ -13,8 +13,8 @@ namespace lockstep::harness {
 
 template <class Archive, class Self>
 void archive_fields(Archive& archive, Self& self, const TensorSlot* /*record*/) {
-  auto& [name, dtype, sizes, defined, offset_bytes, num_bytes] = self;
-  archive(name, dtype, sizes, defined, offset_bytes, num_bytes);
+  auto& [name, dtype, sizes, defined, offset_bytes, num_bytes, sparse] = self;
+  archive(name, dtype, sizes, defined, offset_bytes, num_bytes, sparse);
 }
 
 template <class Archive, class Self>

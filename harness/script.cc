@@ -99,21 +99,27 @@ void Script::issue_collective(const AtSpec& at, std::size_t index, std::int64_t 
 }
 
 void Script::evaluate(const AtSpec& at, const StepPlan& plan) {
-  const at::NoGradGuard no_grad;
+  const at::AutoGradMode grad_mode(at.evaluate_with_gradients);
+  const Route everything;
+  std::vector<ReplicaInput> inputs;
   for (std::size_t k = 0; k < parts_.replicas.size(); ++k) {
-    GraphModel& model = *parts_.replicas[k].model;
     const auto& micro_batches =
         parts_.replicas[k].program->steps[static_cast<std::size_t>(plan.step)].micro_batches;
-    const at::Tensor input = parts_.data.inputs(micro_batches.front().parts.front().samples);
-    model.eval();
-    for (std::int64_t i = 0; i < at.evaluate; ++i) {
-      if (at.evaluate_through == "wrapper") {
-        parts_.sync.forward(k, input, Route{}, true);
-      } else {
-        model.forward(input, Route{});
-      }
+    const auto& samples = micro_batches.front().parts.front().samples;
+    inputs.push_back({k, parts_.data.inputs(samples), &everything});
+    parts_.replicas[k].model->eval();
+  }
+  for (std::int64_t i = 0; i < at.evaluate; ++i) {
+    if (at.evaluate_through == "wrapper") {
+      parts_.sync.forward(inputs, true);
+      continue;
     }
-    model.train();
+    for (const ReplicaInput& input : inputs) {
+      parts_.replicas[input.replica].model->forward(input.input, everything);
+    }
+  }
+  for (const Replica& replica : parts_.replicas) {
+    replica.model->train();
   }
 }
 
@@ -153,7 +159,7 @@ void Script::after_sync(const StepPlan& plan, NamedParameters& parameters) {
           previous_gradients_[i].defined()) {
         parameter.mutable_grad().copy_(previous_gradients_[i]);
       } else if (fault.kind == "corrupt_gradient") {
-        at::Tensor first = parameter.mutable_grad().view({-1}).narrow(0, 0, 1);
+        at::Tensor first = elements_of(parameter.mutable_grad()).view({-1}).narrow(0, 0, 1);
         first.copy_(at::nextafter(first, at::full_like(first, INFINITY)));
       }
     }

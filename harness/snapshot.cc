@@ -12,10 +12,32 @@ namespace lockstep::harness {
 namespace {
 
 bool same_slot(const TensorSlot& a, const TensorSlot& b) {
-  return a.defined == b.defined && a.dtype == b.dtype && a.sizes == b.sizes && a.name == b.name;
+  return a.defined == b.defined && a.sparse == b.sparse && a.dtype == b.dtype &&
+         a.sizes == b.sizes && a.name == b.name;
+}
+
+at::Tensor stored_in_order(const at::Tensor& tensor) {
+  if (tensor.is_sparse()) {
+    return tensor.to_dense();
+  }
+  const at::Tensor resolved = tensor.is_complex() ? tensor.resolve_conj() : tensor;
+  return resolved.is_contiguous() ? resolved : resolved.contiguous();
 }
 
 }  // namespace
+
+at::Tensor elements_of(const at::Tensor& tensor) {
+  const at::Tensor values = tensor.is_sparse() ? tensor._values() : tensor;
+  return values.is_complex() ? at::view_as_real(values) : values;
+}
+
+at::Tensor plain(const at::Tensor& tensor) {
+  if (!tensor.defined()) {
+    return tensor;
+  }
+  const at::Tensor dense = tensor.is_sparse() ? tensor.to_dense() : tensor;
+  return dense.is_complex() ? at::view_as_real(dense.resolve_conj()) : dense;
+}
 
 bool SnapshotTaker::fits(const std::vector<at::Tensor>& tensors) const {
   if (slots_ == nullptr) {
@@ -26,7 +48,8 @@ bool SnapshotTaker::fits(const std::vector<at::Tensor>& tensors) const {
     if (slot.defined != tensors[i].defined()) {
       return false;
     }
-    if (slot.defined && (tensors[i].sizes() != at::IntArrayRef(slot.sizes) ||
+    if (slot.defined && (slot.sparse != tensors[i].is_sparse() ||
+                         tensors[i].sizes() != at::IntArrayRef(slot.sizes) ||
                          slot.dtype != c10::toString(tensors[i].scalar_type()))) {
       return false;
     }
@@ -48,7 +71,8 @@ Snapshot SnapshotTaker::take(const std::vector<at::Tensor>& tensors) {
       if (slot.defined) {
         slot.dtype = c10::toString(tensors[i].scalar_type());
         slot.sizes = tensors[i].sizes().vec();
-        slot.num_bytes = static_cast<std::int64_t>(tensors[i].nbytes());
+        slot.sparse = tensors[i].is_sparse();
+        slot.num_bytes = tensors[i].numel() * static_cast<std::int64_t>(tensors[i].element_size());
       }
       total_bytes_ += slot.num_bytes;
       slots->push_back(std::move(slot));
@@ -64,7 +88,7 @@ Snapshot SnapshotTaker::take(const std::vector<at::Tensor>& tensors) {
       continue;
     }
     // Slots lie one after the other, so that appending writes each byte once.
-    const at::Tensor source = tensors[i].is_contiguous() ? tensors[i] : tensors[i].contiguous();
+    const at::Tensor source = stored_in_order(tensors[i]);
     const auto* const first = static_cast<const std::uint8_t*>(source.data_ptr());
     snapshot.bytes.insert(snapshot.bytes.end(), first, first + slot.num_bytes);
   }
@@ -77,7 +101,8 @@ at::Tensor tensor_of(const Snapshot& snapshot, const TensorSlot& slot) {
   }
   at::ScalarType dtype = at::kFloat;
   for (const at::ScalarType candidate :
-       {at::kFloat, at::kDouble, at::kLong, at::kInt, at::kBool, at::kByte, at::kHalf}) {
+       {at::kFloat, at::kDouble, at::kLong, at::kInt, at::kBool, at::kByte, at::kHalf,
+        at::kComplexFloat, at::kComplexDouble}) {
     if (slot.dtype == c10::toString(candidate)) {
       dtype = candidate;
     }

@@ -20,7 +20,8 @@ class SnapshotTaker {
   /// `names[i]` is the name of `tensors[i]` in every later call of `take`.
   explicit SnapshotTaker(std::vector<std::string> names) : names_(std::move(names)) {}
 
-  /// Copies the bits of `tensors`, in order; undefined ones become slots without bytes.
+  /// Copies the bits of `tensors`, in order; undefined ones become slots without bytes, sparse ones
+  /// are copied with zeros for absent rows.
   Snapshot take(const std::vector<at::Tensor>& tensors);
 
  private:
@@ -30,6 +31,14 @@ class SnapshotTaker {
   std::shared_ptr<const std::vector<TensorSlot>> slots_;
   std::int64_t total_bytes_ = 0;
 };
+
+/// What a tensor stores, as real numbers that can be written to: the values of a sparse tensor's
+/// rows, complex numbers as pairs. Otherwise the tensor itself.
+at::Tensor elements_of(const at::Tensor& tensor);
+
+/// Dense and real, whatever the tensor is: absent rows as zeros, complex numbers as pairs. A copy
+/// only where the tensor is sparse; undefined stays undefined.
+at::Tensor plain(const at::Tensor& tensor);
 
 /// A copy of one slot as a contiguous tensor; undefined for a slot without bytes.
 at::Tensor tensor_of(const Snapshot& snapshot, const TensorSlot& slot);

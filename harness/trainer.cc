@@ -3,6 +3,7 @@
 #include "harness/trainer.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <torch/autograd.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -51,10 +52,11 @@ namespace {
 
 class Trainer {
  public:
-  Trainer(const TrainerParts& parts, std::vector<RankRun>& records)
+  Trainer(const TrainerParts& parts, std::vector<RankRun>& records, StepRange range)
       : parts_(parts),
         train_(parts.program.value.train),
         records_(records),
+        range_(range),
         exact_(parts.program.value.data.exact),
         uses_dropout_(uses_dropout(parts.program.value.model)),
         script_(parts) {
@@ -71,6 +73,9 @@ class Trainer {
     const std::size_t num_steps = parts_.replicas.front().program->steps.size();
     for (std::size_t at = 0; at < num_steps; ++at) {
       const StepPlan& plan = parts_.replicas.front().program->steps[at];
+      if (plan.step < range_.first || plan.step >= range_.end) {
+        continue;
+      }
       parts_.position.enter_step(plan.step);
       tell(EventKind::kStepBegin, plan.step);
       script_.begin_step(plan);
@@ -123,29 +128,18 @@ class Trainer {
     const bool sync = plan.micro_batches[micro].sync;
     const auto place = static_cast<std::int64_t>(micro);
     script_.run(plan, "before_forward", place);
-    for (std::size_t k = 0; k < parts_.replicas.size() && !script_.leaves(); ++k) {
-      const RankProgram& program = *parts_.replicas[k].program;
-      phase(Phase::kForward, record);
-      at::Tensor loss =
-          forward(k, program.steps[at].micro_batches[micro], {program.rank, plan.step, place});
-      losses[k].push_back(loss.item<double>());
-      if (k + 1 == parts_.replicas.size()) {
-        script_.run(plan, "after_forward", place);
-      }
-      if (script_.detaches()) {
-        continue;
-      }
+    if (script_.leaves()) {
+      return;
+    }
+    phase(Phase::kForward, record);
+    const std::vector<MicroLoss> of_replicas = forward(at, place, sync);
+    for (std::size_t k = 0; k < of_replicas.size(); ++k) {
+      losses[k].push_back(of_replicas[k].total.item<double>());
+    }
+    script_.run(plan, "after_forward", place);
+    if (!script_.detaches()) {
       phase(Phase::kBackward, record);
-      // W times the loss is what a sum without division amounts to.
-      const double scale =
-          program.loss_scale *
-          (script_.keeps_sum() ? static_cast<double>(parts_.program.value.world.ranks) : 1.0);
-      if (scale != 1.0) {
-        loss = loss * scale;
-      }
-      if (loss.requires_grad()) {
-        loss.backward();
-      }
+      backward(of_replicas);
     }
     if (script_.leaves()) {
       return;
@@ -163,33 +157,107 @@ class Trainer {
     script_.run(plan, "after_backward", place);
   }
 
-  struct DrawPlace {
-    std::int64_t rank, step, micro;
+  // One replica's losses in a micro-batch.
+  struct MicroLoss {
+    std::vector<at::Tensor> of_forwards;
+    at::Tensor total;
   };
 
-  at::Tensor forward(std::size_t k, const MicroBatch& micro_batch, const DrawPlace& place) {
-    at::Tensor total;
-    for (const Part& part : micro_batch.parts) {
-      if (uses_dropout_) {
-        CounterRng rng(parts_.program.value.seed, RngStream::kDropout, place.rank,
-                       place.step * train_.micro_batches + place.micro);
-        at::Generator generator = at::detail::getDefaultCPUGenerator();
-        generator.set_current_seed(rng.next());
+  std::vector<MicroLoss> forward(std::size_t at, std::int64_t micro, bool sync) {
+    std::vector<MicroLoss> losses(parts_.replicas.size());
+    const auto parts_of = [&](std::size_t k) -> const std::vector<Part>& {
+      const StepPlan& plan = parts_.replicas[k].program->steps[at];
+      return plan.micro_batches[static_cast<std::size_t>(micro)].parts;
+    };
+    for (std::size_t p = 0; p < parts_of(0).size(); ++p) {
+      std::vector<ReplicaInput> inputs;
+      for (std::size_t k = 0; k < parts_.replicas.size(); ++k) {
+        const Part& part = parts_of(k)[p];
+        inputs.push_back({k, parts_.data.inputs(part.samples), &part.route});
       }
-      const auto outputs =
-          parts_.sync.forward(k, parts_.data.inputs(part.samples), part.route, micro_batch.sync);
-      const GraphModel& model = *parts_.replicas[k].model;
-      parts_.position.set_blocks_run(model.blocks_run());
-      for (std::size_t i = 0; i < outputs.size(); ++i) {
-        const at::Tensor loss = part_loss(part, model.heads_run()[i], outputs[i]);
-        total = total.defined() ? total + loss : loss;
+      const auto outputs = run_forward(inputs, {at, micro, static_cast<std::int64_t>(p)}, sync);
+      for (std::size_t k = 0; k < parts_.replicas.size(); ++k) {
+        add_losses(k, parts_of(k)[p], outputs[k], losses[k]);
       }
     }
-    return total.defined() ? total : at::zeros({}, at::kDouble);
+    for (MicroLoss& loss : losses) {
+      loss.total = loss.total.defined() ? loss.total : at::zeros({}, at::kDouble);
+    }
+    return losses;
   }
 
-  at::Tensor part_loss(const Part& part, std::int64_t head, const at::Tensor& output) const {
+  struct DrawPlace {
+    std::size_t at;
+    std::int64_t micro, part;
+  };
+
+  // Dropout draws from LibTorch's generator, which is set anew for each replica.
+  std::vector<std::vector<at::Tensor>> run_forward(const std::vector<ReplicaInput>& inputs,
+                                                   const DrawPlace& place, bool sync) {
+    if (!uses_dropout_) {
+      return parts_.sync.forward(inputs, sync);
+    }
+    std::vector<std::vector<at::Tensor>> outputs;
+    for (const ReplicaInput& input : inputs) {
+      const RankProgram& program = *parts_.replicas[input.replica].program;
+      CounterRng rng(parts_.program.value.seed, RngStream::kDropout, program.rank,
+                     program.steps[place.at].step * train_.micro_batches + place.micro);
+      for (std::int64_t part = 0; part < place.part; ++part) {
+        rng.next();
+      }
+      at::Generator generator = at::detail::getDefaultCPUGenerator();
+      generator.set_current_seed(rng.next());
+      outputs.push_back(std::move(parts_.sync.forward({input}, sync).front()));
+    }
+    return outputs;
+  }
+
+  void add_losses(std::size_t k, const Part& part, const std::vector<at::Tensor>& outputs,
+                  MicroLoss& losses) {
+    const GraphModel& model = *parts_.replicas[k].model;
+    parts_.position.set_blocks_run(model.blocks_run());
+    at::Tensor of_forward;
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      const at::Tensor loss = part_loss(part, model.heads_run()[i], outputs[i]);
+      of_forward = of_forward.defined() ? of_forward + loss : loss;
+    }
+    if (of_forward.defined()) {
+      losses.of_forwards.push_back(of_forward);
+      losses.total = losses.total.defined() ? losses.total + of_forward : of_forward;
+    }
+  }
+
+  void backward(const std::vector<MicroLoss>& of_replicas) {
+    // References take what was meant: all of a micro-batch.
+    const bool each = train_.backward_from == "each" && parts_.program.role == Role::kSubject;
+    std::vector<at::Tensor> roots;
+    for (std::size_t k = 0; k < of_replicas.size(); ++k) {
+      // W times the loss is what a sum without division amounts to.
+      const double scale =
+          parts_.replicas[k].program->loss_scale *
+          (script_.keeps_sum() ? static_cast<double>(parts_.program.value.world.ranks) : 1.0);
+      const MicroLoss& losses = of_replicas[k];
+      for (const at::Tensor& loss : each ? losses.of_forwards : std::vector{losses.total}) {
+        if (loss.requires_grad()) {
+          roots.push_back(scale != 1.0 ? loss * scale : loss);
+        }
+      }
+    }
+    if (each) {
+      for (const at::Tensor& root : roots) {
+        root.backward();
+      }
+    } else if (!roots.empty()) {
+      torch::autograd::backward(roots, {});
+    }
+  }
+
+  at::Tensor part_loss(const Part& part, std::int64_t head, const at::Tensor& given) const {
     const at::Tensor target = parts_.data.targets(head, part.samples);
+    at::Tensor output = target.is_floating_point() ? given.to(target.scalar_type()) : given;
+    if (output.dim() < target.dim()) {
+      output = output.expand_as(target);  // an offset: the same for every sample
+    }
     const auto num_samples = static_cast<std::int64_t>(part.samples.size());
     const bool sums = train_.reduction == "sum" || script_.sums_loss();
     if (sums || part.mean_over == 0 || part.mean_over == num_samples) {
@@ -217,6 +285,13 @@ class Trainer {
 
   void zero_grad() {
     const at::NoGradGuard no_grad;
+    if (train_.zero_grad == "never") {
+      return;
+    }
+    if (train_.zero_grad == "optimizer" && parts_.program.role == Role::kSubject) {
+      parts_.optimizer.zero_grad();
+      return;
+    }
     for (NamedParameters& of_replica : parameters_) {
       for (at::Tensor& parameter : of_replica.tensors) {
         if (train_.zero_grad == "none") {
@@ -234,7 +309,7 @@ class Trainer {
     double squares = 0.0;
     for (const at::Tensor& parameter : parameters_.front().tensors) {
       if (parameter.grad().defined()) {
-        squares += parameter.grad().to(at::kDouble).square().sum().item<double>();
+        squares += plain(parameter.grad()).to(at::kDouble).square().sum().item<double>();
       }
     }
     const double norm = std::sqrt(squares);
@@ -280,6 +355,9 @@ class Trainer {
   }
 
   void record_initial() {
+    if (records_.front().initial_parameters.slots != nullptr) {
+      return;  // another range was trained before
+    }
     for (std::size_t k = 0; k < parts_.replicas.size(); ++k) {
       records_[k].initial_buffers = buffer_takers_[k].take(buffers_[k].tensors);
     }
@@ -308,6 +386,7 @@ class Trainer {
   const TrainerParts& parts_;  // outlives this: lives in train()'s caller
   const TrainSpec& train_;
   std::vector<RankRun>& records_;
+  const StepRange range_;
   bool exact_;
   bool watched_ = false;
   bool uses_dropout_;
@@ -319,10 +398,10 @@ class Trainer {
 
 }  // namespace
 
-Ending train(const TrainerParts& parts, std::vector<RankRun>& records) {
+Ending train(const TrainerParts& parts, std::vector<RankRun>& records, StepRange range) {
   LOCKSTEP_CHECK(records.size() == parts.replicas.size() && !records.empty(),
                  "{} records for {} replicas", records.size(), parts.replicas.size());
-  return Trainer(parts, records).run();
+  return Trainer(parts, records, range).run();
 }
 
 }  // namespace lockstep::harness

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -82,12 +83,19 @@ struct TrainerParts {
   Position& position;
 };
 
-/// Trains to the end of the program (kFinished), until the script leaves the loop (kLeft), or until
-/// something is thrown.
+/// Steps first <= step < end.
+struct StepRange {
+  std::int64_t first = 0;
+  std::int64_t end = std::numeric_limits<std::int64_t>::max();
+};
+
+/// Trains to the end of the range or program (kFinished), until the script leaves the loop (kLeft),
+/// or until something is thrown. A program may be trained range after range, with the same parts or
+/// with others.
 ///
 /// `records` gets one RankRun per replica, filled as steps complete, so that what was done before
 /// an error is there. Replicas after the first record losses and buffers only.
 /// Errors: ScriptError; what DDP, LibTorch and the communicator throw.
-Ending train(const TrainerParts& parts, std::vector<RankRun>& records);
+Ending train(const TrainerParts& parts, std::vector<RankRun>& records, StepRange range = {});
 
 }  // namespace lockstep::harness

@@ -26,7 +26,7 @@ at::Tensor read(const Snapshot& snapshot, const std::string& name) {
   if (snapshot.slots != nullptr) {
     for (const TensorSlot& slot : *snapshot.slots) {
       if (slot.name == name) {
-        return tensor_of(snapshot, slot);
+        return plain(tensor_of(snapshot, slot));
       }
     }
   }
@@ -142,6 +142,33 @@ void test_any_scale(Hypotheses& hypotheses) {
   }
 }
 
+// Backwards from each loss in turn: the first one's gradients are reduced, the others' added after
+// that (F9).
+void test_later_backwards(Hypotheses& hypotheses, const Program& replay, const Run& subject,
+                          const Divergence& divergence, const ReplayDetails& details,
+                          std::size_t index) {
+  Program first = replay;
+  for (RankProgram& rank : first.ranks) {
+    for (MicroBatch& micro_batch :
+         rank.steps[static_cast<std::size_t>(divergence.step)].micro_batches) {
+      micro_batch.parts.resize(1);
+    }
+  }
+  ReplayDetails of_first;
+  of_first.step = divergence.step;
+  run_replay(first, subject, &of_first);
+  const auto rank = static_cast<std::size_t>(divergence.ranks.front());
+  const at::Tensor& whole = details.contributions[rank][index];
+  const at::Tensor& part = of_first.contributions[rank][index];
+  if (whole.defined() && part.defined() && of_first.reduced[index].defined()) {
+    hypotheses.test("later_backward_local",
+                    fmt::format("rank {} added what its later backwards gave to the average of the "
+                                "first: they came after the reduction",
+                                rank),
+                    of_first.reduced[index] + (whole - part));
+  }
+}
+
 void gradient_causes(Hypotheses& hypotheses, const Divergence& divergence, const Program& replay,
                      const Run& subject, std::size_t index) {
   ReplayDetails details;
@@ -181,6 +208,9 @@ void gradient_causes(Hypotheses& hypotheses, const Divergence& divergence, const
             rest + own);
       }
     }
+  }
+  if (replay.value.train.backward_from == "each") {
+    test_later_backwards(hypotheses, replay, subject, divergence, details, index);
   }
   if (index < details.previous_reduced.size()) {
     hypotheses.test("stale_gradient", "it is the gradient of the step before",
@@ -253,7 +283,21 @@ std::vector<CauseHypothesis> forward_causes(const Divergence& divergence, const 
   return causes;
 }
 
-void parameter_causes(Hypotheses& hypotheses, const Divergence& divergence, const Run& replayed) {
+void parameter_causes(Hypotheses& hypotheses, const Divergence& divergence, const Program& replay,
+                      const Run& subject, const Run& replayed) {
+  const bool reloads =
+      std::any_of(replay.value.at.begin(), replay.value.at.end(),
+                  [&](const AtSpec& at) { return at.reload && covers(at.steps, divergence.step); });
+  if (reloads) {
+    const Run fresh = run_replay(replay, subject, nullptr, divergence.step);
+    const StepRecord* record = find_step(fresh.ranks.front(), divergence.step);
+    if (record != nullptr) {
+      hypotheses.test("optimizer_state_lost",
+                      fmt::format("the optimizer began anew at step {}: its state was not loaded",
+                                  divergence.step),
+                      read(record->parameters, divergence.tensor));
+    }
+  }
   const RankRun& reference = replayed.ranks.front();
   const StepRecord* before = find_step(reference, divergence.step - 1);
   hypotheses.test("not_updated", "the optimizer did not change the parameter in this step",
@@ -283,7 +327,7 @@ void initial_causes(Hypotheses& hypotheses, const Divergence& divergence, const 
       if (parameters.names[i] == divergence.tensor) {
         hypotheses.test("own_initialisation",
                         fmt::format("rank {} kept the values it drew itself", rank),
-                        parameters.tensors[i].detach());
+                        plain(parameters.tensors[i].detach()));
       }
     }
   }
@@ -338,7 +382,8 @@ std::vector<CauseHypothesis> causes_of(const Divergence& divergence, const Progr
     test_corruption(hypotheses, divergence);
     test_any_scale(hypotheses);
   } else if (divergence.phase == "parameter") {
-    parameter_causes(hypotheses, divergence, replayed);
+    const at::AutoGradMode with_grad(true);
+    parameter_causes(hypotheses, divergence, replay, subject, replayed);
   } else if (divergence.phase == "buffer") {
     const at::AutoGradMode with_grad(true);
     buffer_causes(hypotheses, divergence, replay, subject);

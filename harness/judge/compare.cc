@@ -98,13 +98,14 @@ std::optional<Divergence> compare_elements(const Snapshot& expected, const Tenso
 }
 
 std::string shape_text(const TensorSlot& slot) {
-  return slot.defined ? fmt::format("{}[{}]", slot.dtype, fmt::join(slot.sizes, ", "))
+  return slot.defined ? fmt::format("{}[{}]{}", slot.dtype, fmt::join(slot.sizes, ", "),
+                                    slot.sparse ? " sparse" : "")
                       : std::string("undefined");
 }
 
 // Of a floating-point tensor: every element is +0 or -0.
 bool all_zero(const Snapshot& snapshot, const TensorSlot& slot) {
-  const bool wide = slot.dtype == "Double";
+  const bool wide = real_bytes(slot) == 8;
   const std::int64_t numel = slot.num_bytes / (wide ? 8 : 4);
   for (std::int64_t i = 0; i < numel; ++i) {
     if (wide ? element_at<double>(snapshot, slot, i) != 0.0
@@ -122,7 +123,8 @@ std::optional<Divergence> compare_slot(const Snapshot& expected, const TensorSlo
       (a.defined ? all_zero(expected, a) : all_zero(actual, b))) {
     return std::nullopt;
   }
-  if (a.defined != b.defined || a.dtype != b.dtype || a.sizes != b.sizes || a.name != b.name) {
+  if (a.defined != b.defined || a.dtype != b.dtype || a.sizes != b.sizes || a.name != b.name ||
+      a.sparse != b.sparse) {
     Divergence found;
     found.tensor = a.name;
     found.expected = shape_text(a);
@@ -134,10 +136,10 @@ std::optional<Divergence> compare_slot(const Snapshot& expected, const TensorSlo
                   static_cast<std::size_t>(a.num_bytes)) == 0) {
     return std::nullopt;
   }
-  if (a.dtype == "Float") {
+  if (real_bytes(a) == 4) {
     return compare_elements<float>(expected, a, actual, b, equality);
   }
-  if (a.dtype == "Double") {
+  if (real_bytes(a) == 8) {
     return compare_elements<double>(expected, a, actual, b, equality);
   }
   if (a.dtype == "Long") {

@@ -180,6 +180,25 @@ std::vector<std::string> complaints_about(const ExpectSpec& expect, const CaseRe
   return complaints.list;
 }
 
+std::vector<std::string> complaints_about_issued(const ExpectSpec& expect, const Run& subject) {
+  std::vector<std::string> complaints;
+  for (const ExpectIssued& expected : expect.issued) {
+    std::vector<std::string> issued;
+    for (const CollectiveRecord& record :
+         subject.ranks[static_cast<std::size_t>(expected.rank)].collectives) {
+      if (record.step == expected.step) {
+        issued.push_back(fmt::format("{} {}", record.site, record.numel));
+      }
+    }
+    if (issued != expected.collectives) {
+      complaints.push_back(fmt::format("expected rank {} to issue [{}] in step {}, got [{}]",
+                                       expected.rank, fmt::join(expected.collectives, ", "),
+                                       expected.step, fmt::join(issued, ", ")));
+    }
+  }
+  return complaints;
+}
+
 bool runs_on(const Case& value, const std::string& backend) {
   const bool ends_a_process = std::any_of(
       value.faults.begin(), value.faults.end(),

@@ -122,15 +122,11 @@ class Judge {
     if (promises(expect_, "replay")) {
       evidence_.replay = run_replay(evidence_.replay_program, subject_);
     }
-    // Not defined where a forward depends on how samples are grouped.
-    if (!promises(expect_, "serial") || uses_batch_norm(value_.model) ||
-        uses_dropout(value_.model)) {
+    if (!promises(expect_, "serial") || !why_no_serial(value_).empty()) {
       return;
     }
     const Program serial = compile_serial(value_, data);
-    // One rank with one batch is the serial reference: division by 1 changes nothing.
-    const bool same_batch = value_.world.ranks == 1 && value_.train.micro_batches == 1;
-    if (value_.data.exact || same_batch) {
+    if (value_.data.exact || is_one_batch(value_)) {
       evidence_.serial = run_serial(serial, {value_.model.dtype, 0, 1});
     } else {
       evidence_.bound.emplace(serial);
@@ -217,9 +213,9 @@ class Judge {
       const Snapshot& narrow = narrow_steps[at].parameters;
       const Snapshot& reference = wide.ranks.front().steps[at].parameters;
       for (std::size_t slot = 0; slot < narrow.slots->size(); ++slot) {
-        if (!tensor_of(narrow, (*narrow.slots)[slot])
+        if (!plain(tensor_of(narrow, (*narrow.slots)[slot]))
                  .to(at::kDouble)
-                 .equal(tensor_of(reference, (*reference.slots)[slot]))) {
+                 .equal(plain(tensor_of(reference, (*reference.slots)[slot])))) {
           return false;
         }
       }
@@ -330,6 +326,9 @@ CaseResult judge_one_run(const CaseResult& base, const Case& value, const JudgeO
       on_schedule(value, subject.schedule), expect, subject,
       options.try_cures && runs_on(value, "sim") ? options.simulator : nullptr, &result.steps);
   result.complaints = complaints_about(expect, result);
+  for (std::string& complaint : complaints_about_issued(expect, subject)) {
+    result.complaints.push_back(std::move(complaint));
+  }
   return result;
 }
 

@@ -39,6 +39,9 @@ Outcome judge_run(const Case& value, const ExpectSpec& expect, const Run& subjec
 /// What differs from the expectation, one sentence each; empty if the case is as expected.
 std::vector<std::string> complaints_about(const ExpectSpec& expect, const CaseResult& result);
 
+/// The same for what the ranks issued.
+std::vector<std::string> complaints_about_issued(const ExpectSpec& expect, const Run& subject);
+
 /// False if the case cannot be judged on `backend`. Over "nccl" those are cases whose sums may
 /// depend on the order of additions, which is not known there (more than two ranks and numbers that
 /// are not exact), and cases in which a process ends, which NCCL does not notice.

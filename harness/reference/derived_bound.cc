@@ -22,11 +22,11 @@ class Elements {
  public:
   Elements(const Snapshot& snapshot, std::size_t slot)
       : slot_((*snapshot.slots)[slot]),
-        wide_(slot_.dtype == "Double"),
+        wide_(real_bytes(slot_) == 8),
         bytes_(snapshot.bytes.data() + slot_.offset_bytes),
         numel_(slot_.num_bytes / (wide_ ? 8 : 4)) {
-    LOCKSTEP_CHECK(!slot_.defined || wide_ || slot_.dtype == "Float", "{} is of dtype {}",
-                   slot_.name, slot_.dtype);
+    LOCKSTEP_CHECK(!slot_.defined || real_bytes(slot_) > 0, "{} is of dtype {}", slot_.name,
+                   slot_.dtype);
   }
 
   bool defined() const { return slot_.defined; }
@@ -90,7 +90,10 @@ double error_of(double actual, double exact) {
 }  // namespace
 
 DerivedBound::DerivedBound(const Program& serial) : exact_(run_serial(serial, {"float64", 0, 1})) {
-  const std::int64_t shards = serial.value.world.ranks * serial.value.train.micro_batches;
+  // Batch statistics are those of the whole batch: pieces of it would be another model.
+  const std::int64_t shards = uses_sync_batch_norm(serial.value.model)
+                                  ? 1
+                                  : serial.value.world.ranks * serial.value.train.micro_batches;
   for (int i = 0; i < kVariants; ++i) {
     // One of them accumulates over as many pieces as the ranks do.
     variants_.push_back(run_serial(

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <type_traits>
 
 #include "core/check.h"
 #include "core/rng.h"
@@ -15,6 +16,7 @@
 #include "harness/graph_model.h"
 #include "harness/optimizer.h"
 #include "harness/reference/replay_sync.h"
+#include "harness/snapshot.h"
 #include "harness/trainer.h"
 
 namespace lockstep::harness {
@@ -30,16 +32,14 @@ class NoSync final : public GradientSync {
     step_ = step;
     if (dither_ != 0) {
       CounterRng rng(dither_, RngStream::kOther, 2, step_);
-      if (parameters_.front().scalar_type() == at::kDouble) {
-        move_parameters<double>(rng);
-      } else {
-        move_parameters<float>(rng);
+      for (const at::Tensor& parameter : parameters_) {
+        move_relative(parameter.detach(), rng);
       }
     }
   }
-  std::vector<at::Tensor> forward(std::size_t, const at::Tensor& input, const Route& route,
-                                  bool) override {
-    return model_->forward(input, route);
+  std::vector<std::vector<at::Tensor>> forward(const std::vector<ReplicaInput>& inputs,
+                                               bool) override {
+    return {model_->forward(inputs.front().input, *inputs.front().route)};
   }
   // Once a step, so that accumulating over more pieces does not move gradients further.
   void after_backward(bool last) override {
@@ -47,61 +47,69 @@ class NoSync final : public GradientSync {
       return;
     }
     CounterRng rng(dither_, RngStream::kOther, 1, step_);
-    if (parameters_.front().scalar_type() == at::kDouble) {
-      move_gradients<double>(rng);
-    } else {
-      move_gradients<float>(rng);
-    }
+    move_gradients(rng);
   }
   std::shared_ptr<const ReductionPlan> plan() const override { return nullptr; }
   ReducerState state() const override { return {}; }
 
  private:
-  // Every element that is not 0 goes up or down by u = epsilon / 2 of the largest gradient.
-  template <typename T>
+  // Every element that is not 0 goes up or down by u = epsilon / 2 of the largest gradient. What is
+  // rounded anywhere in the model reaches every gradient: the coarsest parameter's epsilon.
   void move_gradients(CounterRng& rng) {
-    T largest = 0;
+    double largest = 0.0;
+    double epsilon = std::numeric_limits<double>::epsilon();
     for (const at::Tensor& parameter : parameters_) {
-      for_each<T>(parameter.grad(), [&](T& g) { largest = std::max(largest, std::abs(g)); });
+      if (at::elementSize(at::toRealValueType(parameter.scalar_type())) == sizeof(float)) {
+        epsilon = std::numeric_limits<float>::epsilon();
+      }
+      dispatch(parameter.grad(), [&](auto* elements, std::int64_t numel) {
+        for (std::int64_t i = 0; i < numel; ++i) {
+          largest = std::max(largest, static_cast<double>(std::abs(elements[i])));
+        }
+      });
     }
-    const T move = largest * std::numeric_limits<T>::epsilon() / 2;
+    const double move = largest * epsilon / 2;
     for (const at::Tensor& parameter : parameters_) {
-      for_each_signed<T>(parameter.grad(), rng,
-                         [&](T& g, T sign) { g += g != 0 ? sign * move : 0; });
+      for_each_signed(parameter.grad(), rng, [move](auto& g, auto sign) {
+        g += g != 0 ? sign * static_cast<std::decay_t<decltype(g)>>(move) : 0;
+      });
     }
   }
 
   // Every element goes up or down by epsilon of itself: what the forward makes of that is what it
   // makes of its own rounding.
-  template <typename T>
-  void move_parameters(CounterRng& rng) {
-    for (const at::Tensor& parameter : parameters_) {
-      for_each_signed<T>(parameter.detach(), rng,
-                         [](T& w, T sign) { w += sign * w * std::numeric_limits<T>::epsilon(); });
-    }
+  static void move_relative(const at::Tensor& tensor, CounterRng& rng) {
+    for_each_signed(tensor, rng, [](auto& w, auto sign) {
+      w += sign * w * std::numeric_limits<std::decay_t<decltype(w)>>::epsilon();
+    });
   }
 
-  template <typename T, typename Body>
-  static void for_each(const at::Tensor& tensor, const Body& body) {
-    if (tensor.defined()) {
-      LOCKSTEP_CHECK(tensor.is_contiguous(), "a tensor of {} elements is not contiguous",
-                     tensor.numel());
-      T* const elements = tensor.data_ptr<T>();
-      for (std::int64_t i = 0; i < tensor.numel(); ++i) {
-        body(elements[i]);
-      }
+  template <typename Body>
+  static void dispatch(const at::Tensor& tensor, const Body& body) {
+    if (!tensor.defined()) {
+      return;
+    }
+    const at::Tensor elements = elements_of(tensor);
+    LOCKSTEP_CHECK(elements.is_contiguous(), "a tensor of {} elements is not contiguous",
+                   elements.numel());
+    if (elements.scalar_type() == at::kDouble) {
+      body(elements.data_ptr<double>(), elements.numel());
+    } else {
+      body(elements.data_ptr<float>(), elements.numel());
     }
   }
 
   // `body(element, sign)` with a random sign, 1 or -1, for each.
-  template <typename T, typename Body>
+  template <typename Body>
   static void for_each_signed(const at::Tensor& tensor, CounterRng& rng, const Body& body) {
-    std::uint64_t bits = 0;
-    std::int64_t count = 0;
-    for_each<T>(tensor, [&](T& element) {
-      bits = count++ % 64 == 0 ? rng.next() : bits >> 1;
-      // Without a branch: half of its predictions would be wrong.
-      body(element, static_cast<T>(1 - 2 * static_cast<int>(bits & 1)));
+    dispatch(tensor, [&](auto* elements, std::int64_t numel) {
+      std::uint64_t bits = 0;
+      for (std::int64_t i = 0; i < numel; ++i) {
+        bits = i % 64 == 0 ? rng.next() : bits >> 1;
+        // Without a branch: half of its predictions would be wrong.
+        body(elements[i],
+             static_cast<std::decay_t<decltype(*elements)>>(1 - 2 * static_cast<int>(bits & 1)));
+      }
     });
   }
 
@@ -110,6 +118,20 @@ class NoSync final : public GradientSync {
   std::uint64_t dither_;
   std::int64_t step_ = 0;
 };
+
+// Each part of the model keeps its kind of number; only the width changes.
+void convert(GraphModel& model, const std::string& dtype) {
+  const at::ScalarType real = dtype == "float64" ? at::kDouble : at::kFloat;
+  for (const at::Tensor& parameter : all_parameters(model).tensors) {
+    parameter.set_data(
+        parameter.detach().to(parameter.is_complex() ? at::toComplexType(real) : real));
+  }
+  for (const at::Tensor& buffer : all_buffers(model).tensors) {
+    if (buffer.is_floating_point()) {
+      buffer.set_data(buffer.to(real));
+    }
+  }
+}
 
 std::shared_ptr<GraphModel> build_model(const Program& program) {
   const Case& value = program.value;
@@ -168,7 +190,8 @@ Program reorder(const Program& program, const SerialVariant& variant) {
 
 }  // namespace
 
-Run run_replay(const Program& program, const Run& subject, ReplayDetails* details) {
+Run run_replay(const Program& program, const Run& subject, ReplayDetails* details,
+               std::int64_t fresh_optimizer_at) {
   const Case& value = program.value;
   std::vector<std::shared_ptr<GraphModel>> models;
   std::vector<Replica> replicas;
@@ -182,11 +205,19 @@ Run run_replay(const Program& program, const Run& subject, ReplayDetails* detail
     records.emplace_back().rank = rank.rank;
   }
   ReplaySync sync(value, models, subject.ranks.front(), details);
-  Optimizer optimizer(value.train.optimizer, all_parameters(*models.front()).tensors);
   Position position;
-  const TrainerParts parts{program, *program.data, replicas, sync, optimizer, nullptr,
-                           {},      nullptr,       position};
-  train(parts, records);
+  const auto train_range = [&](StepRange range) {
+    Optimizer optimizer(value.train.optimizer, all_parameters(*models.front()).tensors);
+    const TrainerParts parts{program, *program.data, replicas, sync, optimizer, nullptr,
+                             {},      nullptr,       position};
+    train(parts, records, range);
+  };
+  if (fresh_optimizer_at < 0) {
+    train_range({});
+  } else {
+    train_range({0, fresh_optimizer_at});
+    train_range({fresh_optimizer_at});
+  }
   return to_run(std::move(records));
 }
 
@@ -196,7 +227,7 @@ Run run_serial(const Program& program, const SerialVariant& variant) {
   const Program used = plain ? program : reorder(program, variant);
   const auto model = build_model(used);
   if (variant.dtype != value.model.dtype) {
-    model->to(variant.dtype == "float64" ? at::kDouble : at::kFloat);
+    convert(*model, variant.dtype);
   }
   NoSync sync(model, variant.shuffle);
   Optimizer optimizer(value.train.optimizer, all_parameters(*model).tensors);

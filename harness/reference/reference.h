@@ -17,7 +17,7 @@ namespace lockstep::harness {
 /// divergence. Tensors are copies; undefined where a rank had no gradient.
 struct ReplayDetails {
   std::int64_t step = -1;  ///< in: the step to look at
-  /// [rank][trainable parameter]: what each rank put in, before division.
+  /// Tensors are plain() ones. [rank][trainable parameter]: what each rank put in, before division.
   std::vector<std::vector<at::Tensor>> contributions;
   /// [rank][micro-batch][trainable parameter]: the part of it that each micro-batch added.
   std::vector<std::vector<std::vector<at::Tensor>>> micro_contributions;
@@ -29,10 +29,12 @@ struct ReplayDetails {
 /// shape and combines them with the bucket layout that `subject` recorded, in Gloo's order of
 /// addition, with DDP's division (G3). The replicas share one copy of the parameters.
 ///
+/// `fresh_optimizer_at`: a step before which the optimizer starts anew, without its state; or -1.
 /// Returns one RankRun per rank: losses and buffers of each; gradients, parameters and optimizer
 /// state with rank 0.
 /// Errors: what LibTorch throws for the program itself.
-Run run_replay(const Program& program, const Run& subject, ReplayDetails* details = nullptr);
+Run run_replay(const Program& program, const Run& subject, ReplayDetails* details = nullptr,
+               std::int64_t fresh_optimizer_at = -1);
 
 /// How to order one float32 serial reference differently, for the derived bound.
 struct SerialVariant {

@@ -7,9 +7,17 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "harness/snapshot.h"
 #include "sim/ring_order.h"
 
 namespace lockstep::harness {
+namespace {
+
+at::Tensor copy_of(const at::Tensor& gradient) {
+  return gradient.defined() ? plain(gradient).clone() : at::Tensor();
+}
+
+}  // namespace
 
 ReplaySync::ReplaySync(const Case& value, std::vector<std::shared_ptr<GraphModel>> models,
                        const RankRun& recorded, ReplayDetails* details)
@@ -19,6 +27,10 @@ ReplaySync::ReplaySync(const Case& value, std::vector<std::shared_ptr<GraphModel
     buffers_.push_back(all_buffers(*model));
   }
   const std::size_t num_parameters = parameters_.front().tensors.size();
+  const std::vector<std::string> sparse = sparse_parameters(value.model);
+  for (const std::string& name : parameters_.front().names) {
+    sparse_.push_back(std::find(sparse.begin(), sparse.end(), name) != sparse.end());
+  }
   marks_.assign(models_.size(), std::vector<UseMark>(num_parameters));
   views_.assign(models_.size(), std::vector<at::Tensor>(num_parameters));
   before_micro_.assign(models_.size(), std::vector<at::Tensor>(num_parameters));
@@ -33,20 +45,20 @@ void ReplaySync::begin_step(std::int64_t step) {
   }
 }
 
-std::vector<at::Tensor> ReplaySync::forward(std::size_t replica, const at::Tensor& input,
-                                            const Route& route, bool sync) {
-  if (replica == 0) {
-    // Evaluations pass through here too, and are no micro-batch.
-    micro_ += at::GradMode::is_enabled() ? 1 : 0;
-    if (value_.ddp.broadcast_buffers && buffers_due_) {
-      sync_buffers();
-    }
+std::vector<std::vector<at::Tensor>> ReplaySync::forward(const std::vector<ReplicaInput>& inputs,
+                                                         bool sync) {
+  if (inputs.front().replica == 0 && value_.ddp.broadcast_buffers && buffers_due_) {
+    sync_buffers();
   }
-  if (replica + 1 == models_.size()) {
+  if (inputs.back().replica + 1 == models_.size()) {
     // J4: what this forward is decides whether the next one synchronises buffers.
     buffers_due_ = sync && at::GradMode::is_enabled();
   }
-  return models_[replica]->forward(input, route);
+  std::vector<ReplicaForward> forwards;
+  for (const ReplicaInput& input : inputs) {
+    forwards.push_back({models_[input.replica].get(), input.input, input.route});
+  }
+  return forward_together(forwards);
 }
 
 void ReplaySync::sync_buffers() {
@@ -106,20 +118,20 @@ void ReplaySync::find_plan() {
       planned[static_cast<std::size_t>(index)] = true;
     }
   }
-  std::vector<std::int64_t> rest;
+  const std::size_t num_planned = whole.buckets.size();
   for (std::size_t i = 0; i < planned.size(); ++i) {
     if (!planned[i]) {
-      rest.push_back(static_cast<std::int64_t>(i));
+      whole.buckets.push_back({static_cast<std::int64_t>(i)});
     }
   }
-  if (!rest.empty()) {
-    whole.buckets.push_back(std::move(rest));
+  if (plan_ == nullptr || whole.buckets.size() > num_planned) {
     plan_ = std::make_shared<const ReductionPlan>(std::move(whole));
   }
 }
 
 void ReplaySync::after_backward(bool sync) {
   const at::NoGradGuard no_grad;
+  ++micro_;
   note_micro_batch();
   if (!sync) {
     return;
@@ -129,13 +141,16 @@ void ReplaySync::after_backward(bool sync) {
     details_->contributions.assign(models_.size(), {});
     for (std::size_t rank = 0; rank < models_.size(); ++rank) {
       for (const at::Tensor& parameter : parameters_[rank].tensors) {
-        details_->contributions[rank].push_back(
-            parameter.grad().defined() ? parameter.grad().clone() : at::Tensor());
+        details_->contributions[rank].push_back(copy_of(parameter.grad()));
       }
     }
   }
   for (const auto& bucket : plan_->buckets) {
-    reduce_bucket(bucket);
+    if (bucket.size() == 1 && sparse_[static_cast<std::size_t>(bucket[0])]) {
+      reduce_sparse(static_cast<std::size_t>(bucket[0]));
+    } else {
+      reduce_bucket(bucket);
+    }
   }
   note_reduction();
   mark_use();
@@ -145,9 +160,9 @@ at::Tensor ReplaySync::contribution(std::size_t rank, std::size_t index) const {
   const at::Tensor& parameter = parameters_[rank].tensors[index];
   const at::Tensor& gradient = parameter.grad();
   if (!gradient.defined()) {
-    return at::zeros({parameter.numel()}, parameter.options());
+    return elements_of(at::zeros_like(parameter)).reshape({-1});
   }
-  const at::Tensor flat = gradient.reshape({-1});
+  const at::Tensor flat = plain(gradient).reshape({-1});
   if (plan_->division == Division::kAfter || value_.ddp.hook != "none") {
     return flat;
   }
@@ -192,10 +207,32 @@ void ReplaySync::reduce_bucket(const std::vector<std::int64_t>& bucket) {
   std::int64_t offset = 0;
   for (const std::int64_t index : bucket) {
     const at::Tensor& parameter = parameters_.front().tensors[static_cast<std::size_t>(index)];
-    deliver(static_cast<std::size_t>(index),
-            result.narrow(0, offset, parameter.numel()).view(parameter.sizes()));
-    offset += parameter.numel();
+    const at::Tensor average = at::empty_like(parameter).detach();
+    const at::Tensor elements = elements_of(average);
+    elements.copy_(result.narrow(0, offset, elements.numel()).view(elements.sizes()));
+    deliver(static_cast<std::size_t>(index), average);
+    offset += elements.numel();
   }
+}
+
+// G8: what each rank looked up is divided and then added row by row, in rank order.
+void ReplaySync::reduce_sparse(std::size_t index) {
+  const at::Tensor& parameter = parameters_.front().tensors[index];
+  const at::Tensor sum = at::zeros_like(parameter).detach();
+  at::Tensor touched = at::zeros({parameter.size(0)}, at::kBool);
+  for (std::size_t rank = 0; rank < models_.size(); ++rank) {
+    const at::Tensor& gradient = parameters_[rank].tensors[index].grad();
+    if (gradient.defined()) {
+      const at::Tensor own = (gradient / static_cast<double>(models_.size())).coalesce();
+      const at::Tensor rows = own.indices()[0];
+      sum.index_add_(0, rows, own.values());
+      touched.index_fill_(0, rows, true);
+    }
+  }
+  const at::Tensor rows = touched.nonzero().squeeze(1);
+  deliver(index,
+          at::sparse_coo_tensor(rows.unsqueeze(0), sum.index_select(0, rows), parameter.sizes())
+              ._coalesced_(true));
 }
 
 // I7: a parameter that no rank used keeps its gradient, except where that gradient lies in the
@@ -206,7 +243,7 @@ bool ReplaySync::keeps_gradient(std::size_t rank, std::size_t index, bool used_a
          !aliased(rank, index);
 }
 
-void ReplaySync::deliver(std::size_t index, const at::Tensor& slice) {
+void ReplaySync::deliver(std::size_t index, const at::Tensor& average) {
   bool used_anywhere = false;
   for (std::size_t rank = 0; rank < models_.size(); ++rank) {
     used_anywhere = used_anywhere || used(rank, index);
@@ -217,11 +254,12 @@ void ReplaySync::deliver(std::size_t index, const at::Tensor& slice) {
     }
     at::Tensor& parameter = parameters_[rank].tensors[index];
     if (parameter.grad().defined()) {
-      parameter.mutable_grad().copy_(slice);
+      parameter.mutable_grad().copy_(average);
     } else {
-      parameter.mutable_grad() = at::empty_like(parameter).copy_(slice).detach();
+      parameter.mutable_grad() = average.clone();
     }
-    views_[rank][index] = parameter.grad();
+    // Sparse gradients are never views (M7).
+    views_[rank][index] = average.is_sparse() ? at::Tensor() : parameter.grad();
   }
 }
 
@@ -232,7 +270,7 @@ void ReplaySync::note_micro_batch() {
   for (std::size_t rank = 0; rank < models_.size(); ++rank) {
     std::vector<at::Tensor> added;
     for (std::size_t i = 0; i < parameters_[rank].tensors.size(); ++i) {
-      const at::Tensor& gradient = parameters_[rank].tensors[i].grad();
+      const at::Tensor gradient = plain(parameters_[rank].tensors[i].grad());
       const at::Tensor& before = before_micro_[rank][i];
       const bool first = details_->micro_contributions[rank].empty();
       if (!gradient.defined()) {
@@ -252,7 +290,7 @@ void ReplaySync::note_reduction() {
   }
   std::vector<at::Tensor> reduced;
   for (const at::Tensor& parameter : parameters_.front().tensors) {
-    reduced.push_back(parameter.grad().defined() ? parameter.grad().clone() : at::Tensor());
+    reduced.push_back(copy_of(parameter.grad()));
   }
   (details_->step == step_ ? details_->reduced : details_->previous_reduced) = std::move(reduced);
 }

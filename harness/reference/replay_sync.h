@@ -18,8 +18,8 @@ class ReplaySync final : public GradientSync {
              const RankRun& recorded, ReplayDetails* details);
 
   void begin_step(std::int64_t step) override;
-  std::vector<at::Tensor> forward(std::size_t replica, const at::Tensor& input, const Route& route,
-                                  bool sync) override;
+  std::vector<std::vector<at::Tensor>> forward(const std::vector<ReplicaInput>& inputs,
+                                               bool sync) override;
   void after_backward(bool sync) override;
   std::shared_ptr<const ReductionPlan> plan() const override { return plan_; }
   ReducerState state() const override { return {}; }
@@ -37,10 +37,11 @@ class ReplaySync final : public GradientSync {
   void sync_buffers();
   void prepare_as_hook(std::vector<at::Tensor>& by_rank) const;
   void reduce_bucket(const std::vector<std::int64_t>& bucket);
+  void reduce_sparse(std::size_t index);
   bool aliased(std::size_t rank, std::size_t index) const;
   at::Tensor contribution(std::size_t rank, std::size_t index) const;
   bool keeps_gradient(std::size_t rank, std::size_t index, bool used_anywhere) const;
-  void deliver(std::size_t index, const at::Tensor& slice);
+  void deliver(std::size_t index, const at::Tensor& average);
   void note_micro_batch();
   void note_reduction();
 
@@ -53,6 +54,7 @@ class ReplaySync final : public GradientSync {
   std::vector<std::vector<UseMark>> marks_;     // per rank and parameter, at the window's start
   std::vector<std::vector<at::Tensor>> views_;  // gradients that would alias a bucket
   std::vector<std::vector<at::Tensor>> before_micro_;
+  std::vector<bool> sparse_;  // per parameter
   std::shared_ptr<const ReductionPlan> plan_;
   bool buffers_due_ = true;  // J4
   std::int64_t step_ = -1;

@@ -51,6 +51,7 @@ std::vector<std::string> actions_of(const AtSpec& at) {
   add(at.sleep_ms > 0, "sleep_ms");
   add(!at.collective.empty(), "collective");
   add(at.evaluate > 0, "evaluate");
+  add(at.reload, "reload");
   return actions;
 }
 
@@ -60,7 +61,7 @@ void check_actions(const AtSpec& at, const std::string& path, std::vector<CaseFi
     findings.push_back({{path},
                         "this [[at]] does nothing; expected one of skip, exit_after, freeze, "
                         "unfreeze, lr, raise, leave, skip_step, detach, sleep_ms, collective, "
-                        "evaluate"});
+                        "evaluate, reload"});
     return;
   }
   if (actions.size() > 1) {
@@ -71,16 +72,23 @@ void check_actions(const AtSpec& at, const std::string& path, std::vector<CaseFi
   }
   const AtSpec defaults;
   const std::string& action = actions.front();
-  const bool whole_step = at.is_routing() || at.skip_step || at.detach;
+  const bool whole_step = at.is_routing() || at.skip_step || at.detach || at.reload;
   if (whole_step && at.when != defaults.when) {
     findings.push_back(
         {{path + ".when"},
          fmt::format("{} holds for a whole forward or step and has no 'when'; leave it out",
                      action)});
   }
-  if (at.skip_step && at.micro_batch) {
-    findings.push_back({{path + ".micro_batch"},
-                        "skip_step is about a whole step and has no 'micro_batch'; leave it out"});
+  if ((at.skip_step || at.reload) && at.micro_batch) {
+    findings.push_back(
+        {{path + ".micro_batch"},
+         fmt::format("{} is about a whole step and has no 'micro_batch'; leave it out", action)});
+  }
+  if (at.forward && !at.is_routing()) {
+    findings.push_back(
+        {{path + ".forward"},
+         fmt::format("{} is not about one forward; 'forward' belongs to skip and exit_after",
+                     action)});
   }
   // References merge a step's micro-batches, so what counts within a window has no meaning there.
   if ((at.detach || !at.freeze.empty() || !at.unfreeze.empty()) && at.micro_batch) {
@@ -96,6 +104,11 @@ void check_actions(const AtSpec& at, const std::string& path, std::vector<CaseFi
   if (at.evaluate == 0 && at.evaluate_through != defaults.evaluate_through) {
     findings.push_back({{path + ".evaluate_through"},
                         "evaluate_through says how to 'evaluate', and nothing is evaluated"});
+  }
+  if (at.evaluate == 0 && at.evaluate_with_gradients) {
+    findings.push_back(
+        {{path + ".evaluate_with_gradients"},
+         "evaluate_with_gradients says how to 'evaluate', and nothing is evaluated"});
   }
 }
 
@@ -135,33 +148,41 @@ std::vector<std::int64_t> representatives(std::set<std::int64_t> named, std::int
 // Several [[at]] may hold at one rank, step and micro-batch; their routes add up. Every sum that
 // occurs is checked once, cited at the last entry that takes part in it.
 void check_routes(const Case& value, std::vector<CaseFinding>& findings) {
-  std::set<std::int64_t> ranks, steps, micro_batches;
+  std::set<std::int64_t> ranks, steps, micro_batches, forwards;
   for (const AtSpec& at : value.at) {
     if (!at.is_routing()) continue;
     ranks.insert(at.ranks.begin(), at.ranks.end());
     steps.insert(at.steps.begin(), at.steps.end());
     if (at.micro_batch) micro_batches.insert(*at.micro_batch);
+    if (at.forward) forwards.insert(*at.forward);
   }
   std::set<std::vector<std::size_t>> seen;
+  const auto check_place = [&](std::int64_t rank, std::int64_t step, std::int64_t micro,
+                               std::int64_t forward) {
+    std::vector<std::size_t> together;
+    Route route;
+    for (std::size_t i = 0; i < value.at.size(); ++i) {
+      const AtSpec& at = value.at[i];
+      if (!at.is_routing() || !covers(at.ranks, rank) || !covers(at.steps, step) ||
+          at.micro_batch.value_or(micro) != micro || at.forward.value_or(forward) != forward) {
+        continue;
+      }
+      together.push_back(i);
+      route.skip.insert(route.skip.end(), at.skip.begin(), at.skip.end());
+      if (!at.exit_after.empty()) route.exit_after = at.exit_after;
+    }
+    if (together.empty() || !seen.insert(together).second) return;
+    for (const ModelFinding& finding : check_route(value.model, value.data, route)) {
+      const std::string key = fmt::format("at.{}.{}", together.back(), finding.key);
+      findings.push_back({{key, "model"}, fmt::format("{}: {}", key, finding.message)});
+    }
+  };
   for (const std::int64_t rank : representatives(ranks, value.world.ranks)) {
     for (const std::int64_t step : representatives(steps, value.train.steps)) {
       for (const std::int64_t micro : representatives(micro_batches, value.train.micro_batches)) {
-        std::vector<std::size_t> together;
-        Route route;
-        for (std::size_t i = 0; i < value.at.size(); ++i) {
-          const AtSpec& at = value.at[i];
-          if (!at.is_routing() || !covers(at.ranks, rank) || !covers(at.steps, step) ||
-              at.micro_batch.value_or(micro) != micro) {
-            continue;
-          }
-          together.push_back(i);
-          route.skip.insert(route.skip.end(), at.skip.begin(), at.skip.end());
-          if (!at.exit_after.empty()) route.exit_after = at.exit_after;
-        }
-        if (together.empty() || !seen.insert(together).second) continue;
-        for (const ModelFinding& finding : check_route(value.model, value.data, route)) {
-          const std::string key = fmt::format("at.{}.{}", together.back(), finding.key);
-          findings.push_back({{key, "model"}, fmt::format("{}: {}", key, finding.message)});
+        for (const std::int64_t forward :
+             representatives(forwards, value.train.forwards_per_backward)) {
+          check_place(rank, step, micro, forward);
         }
       }
     }
@@ -182,6 +203,8 @@ constexpr FaultRule kFaultRules[] = {
     {"optimizer_on_copies", FaultRule::Parameter::kNone, false, true},
     {"forgotten_parameter", FaultRule::Parameter::kNeeded, false, true},
     {"replaced_parameter", FaultRule::Parameter::kNeeded, false, true},
+    {"other_dtype", FaultRule::Parameter::kNeeded, false, true},
+    {"other_shape", FaultRule::Parameter::kNeeded, false, true},
     {"corrupt_gradient", FaultRule::Parameter::kOptional, true, true},
     {"stale_gradient", FaultRule::Parameter::kOptional, true, true},
 };
@@ -247,6 +270,13 @@ void check_fault(const Case& value, const FaultSpec& fault, const std::string& p
                         "sync_before_last_micro_batch needs at least two micro-batches; expected "
                         "train.micro_batches above 1"});
   }
+  const bool reloads =
+      std::any_of(value.at.begin(), value.at.end(), [](const AtSpec& at) { return at.reload; });
+  if (fault.kind == "optimizer_not_loaded" && !reloads) {
+    findings.push_back({{path + ".kind"},
+                        "optimizer_not_loaded needs something to load; expected an [[at]] with "
+                        "reload = true"});
+  }
   if ((fault.kind == "exit" || fault.kind == "crash") && value.world.simulator_only) {
     findings.push_back({{path + ".kind", "world.simulator_only"},
                         fmt::format("fault \"{}\" ends a real process and the case is "
@@ -266,6 +296,10 @@ void check_events(const Case& value, const KnownNames& names, std::vector<CaseFi
     if (at.micro_batch) {
       check_below({*at.micro_batch}, value.train.micro_batches, path, "micro_batch",
                   "train.micro_batches", findings);
+    }
+    if (at.forward) {
+      check_below({*at.forward}, value.train.forwards_per_backward, path, "forward",
+                  "train.forwards_per_backward", findings);
     }
     check_actions(at, path, findings);
     if (!names.model_is_sound) continue;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "harness/model.h"
+#include "harness/program.h"
 #include "harness/scenario/nearest_name.h"
 #include "harness/scenario/rules.h"
 #include "harness/scenario/tree.h"
@@ -109,18 +110,16 @@ void check_serial(const Case& value, const ExpectSpec& expect, const std::string
                                     key)});
   }
   if (!serial || !(passes || outcome == "diverged")) return;
-  if (names.model_is_sound) {
-    const bool batch_norm = uses_batch_norm(value.model);
-    if (batch_norm || uses_dropout(value.model)) {
-      findings.push_back(
-          {{key, outcome_key, path, "model"},
-           fmt::format("the serial oracle is not defined for a model with {}; expected oracles = "
-                       "[\"ranks\", \"replay\"] in [{}]",
-                       batch_norm ? "batch_norm" : "dropout", path)});
-      return;
-    }
+  const std::string why_not = names.model_is_sound ? why_no_serial(value) : "";
+  if (!why_not.empty()) {
+    findings.push_back(
+        {{key, outcome_key, path, "model"},
+         fmt::format("the serial oracle is not defined for {}; expected oracles = [\"ranks\", "
+                     "\"replay\"] in [{}]",
+                     why_not, path)});
+    return;
   }
-  const bool one_batch = value.world.ranks == 1 && value.train.micro_batches == 1;
+  const bool one_batch = names.model_is_sound && is_one_batch(value);
   if (outcome == "equal" && !value.data.exact && !one_batch) {
     findings.push_back(
         {{outcome_key, key, path, "data.exact", "world.ranks", "train.micro_batches"},
@@ -183,6 +182,13 @@ void check_expectation(const Case& value, const ExpectSpec& expect, const std::s
   check_serial(value, expect, path, names, findings);
   check_hook(value, expect, path, findings);
   check_deadlock(value, expect, path, names, findings);
+  for (std::size_t i = 0; i < expect.issued.size(); ++i) {
+    const std::string at = fmt::format("{}.issued.{}", path, i);
+    check_range(expect.issued[i].rank, value.world.ranks, at + ".rank", "rank", "world.ranks",
+                findings);
+    check_range(expect.issued[i].step, value.train.steps, at + ".step", "step", "train.steps",
+                findings);
+  }
   if (expect.rank) {
     check_range(*expect.rank, value.world.ranks, path + ".rank", "rank", "world.ranks", findings);
   }

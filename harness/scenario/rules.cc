@@ -79,6 +79,62 @@ void check_divisor(std::int64_t divisor, const std::string& key, const std::stri
   }
 }
 
+void check_forwards(const TrainSpec& train, std::vector<CaseFinding>& findings) {
+  const std::int64_t micro_samples = train.batch_per_rank / train.micro_batches;
+  if (micro_samples % train.forwards_per_backward != 0) {
+    findings.push_back(
+        {{"train.forwards_per_backward", "train.micro_batches", "train.batch_per_rank"},
+         fmt::format("forwards_per_backward = {} does not divide the {} samples of a micro-batch; "
+                     "every forward has the same number of samples",
+                     train.forwards_per_backward, micro_samples)});
+  }
+  if (train.backward_from == "each" && train.forwards_per_backward == 1) {
+    findings.push_back({{"train.backward_from", "train.forwards_per_backward"},
+                        "backward_from = \"each\" needs several forwards; expected "
+                        "train.forwards_per_backward above 1"});
+  }
+}
+
+// What LibTorch's optimizers make of gradients that are not dense and real.
+void check_gradient_kinds(const Case& value, std::vector<CaseFinding>& findings) {
+  const OptimizerSpec& optimizer = value.train.optimizer;
+  const std::vector<std::string> sparse = sparse_parameters(value.model);
+  if (!sparse.empty()) {
+    if (optimizer.kind != "sgd" && optimizer.kind != "adagrad") {
+      findings.push_back({{"train.optimizer.kind", "model.blocks"},
+                          fmt::format("optimizer \"{}\" takes no sparse gradients, which {} has; "
+                                      "expected sgd or adagrad",
+                                      optimizer.kind, sparse.front())});
+    }
+    if (optimizer.weight_decay != 0.0) {
+      findings.push_back({{"train.optimizer.weight_decay", "model.blocks"},
+                          fmt::format("a weight decay would make the sparse gradient of {} dense; "
+                                      "leave one of them out",
+                                      sparse.front())});
+    }
+    if (!reduces_in_backward(value.ddp)) {
+      findings.push_back({{"ddp.sync", "model.blocks"},
+                          fmt::format("sync \"{}\" reduces no sparse gradients, which {} has; "
+                                      "expected \"ddp\" or \"torch\"",
+                                      value.ddp.sync, sparse.front())});
+    }
+  }
+  const std::vector<std::string> complex = complex_parameters(value.model);
+  if (!complex.empty() && optimizer.kind != "sgd") {
+    findings.push_back(
+        {{"train.optimizer.kind", "model.blocks"},
+         fmt::format("optimizer \"{}\" squares gradients, which for the complex {} is "
+                     "no size; expected sgd",
+                     optimizer.kind, complex.front())});
+  }
+  if (uses_sync_batch_norm(value.model) && uses_dropout(value.model)) {
+    findings.push_back({{"model.blocks"},
+                        "dropout and sync_batch_norm in one model: the references run the ranks' "
+                        "forwards block by block, and each rank's random numbers in one piece; "
+                        "leave one of them out"});
+  }
+}
+
 void check_extras(const DdpSpec& ddp, std::vector<CaseFinding>& findings) {
   const DdpSpec defaults;
   const bool has_hook = ddp.hook != defaults.hook;
@@ -104,6 +160,7 @@ void check_training(const Case& value, std::vector<CaseFinding>& findings) {
                                     "every micro-batch has the same number of samples",
                                     train.micro_batches, train.batch_per_rank)});
   }
+  check_forwards(train, findings);
   const bool classification = value.data.kind == "classification";
   if (classification != (train.loss == "cross_entropy")) {
     findings.push_back({{"train.loss", "data.kind"},
@@ -192,6 +249,7 @@ std::vector<CaseFinding> check_case(const Case& value) {
   }
   check_schedule(value, findings);
   check_training(value, findings);
+  if (names.model_is_sound) check_gradient_kinds(value, findings);
   check_exactness(value, names, findings);
   check_events(value, names, findings);
   check_faults(value, names, findings);

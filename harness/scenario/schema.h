@@ -168,6 +168,10 @@ void describe(V& v, Of<TrainSpec>) {
           "samples per rank and step, over all micro-batches");
   v.field("micro_batches", &TrainSpec::micro_batches, IntRange{1, 1'000'000},
           "divides batch_per_rank");
+  v.field("forwards_per_backward", &TrainSpec::forwards_per_backward, IntRange{1, 1'000'000},
+          "divides the samples of a micro-batch");
+  v.field("backward_from", &TrainSpec::backward_from, Choices{{"sum", "each"}},
+          "the sum of their losses, or each loss, one after the other");
   v.field("sync_on", &TrainSpec::sync_on, Choices{{"every", "last", "never"}},
           "which micro-batches of a step synchronise gradients");
   v.field("no_sync_covers", &TrainSpec::no_sync_covers, Choices{{"both", "forward", "backward"}},
@@ -177,8 +181,9 @@ void describe(V& v, Of<TrainSpec>) {
   v.field("reduction", &TrainSpec::reduction, Choices{{"mean", "sum"}}, "over the local batch");
   v.field("scale_loss_by_world_size", &TrainSpec::scale_loss_by_world_size, Any{},
           "cancels the division by the number of ranks");
-  v.field("zero_grad", &TrainSpec::zero_grad, Choices{{"none", "zero"}},
-          "none: gradients become undefined; zero: zeroed in place");
+  v.field("zero_grad", &TrainSpec::zero_grad, Choices{{"none", "zero", "optimizer", "never"}},
+          "none: gradients become undefined; zero: zeroed in place; optimizer: by "
+          "Optimizer::zero_grad");
   v.field("clip_norm", &TrainSpec::clip_norm, kNotNegative,
           "largest gradient norm; 0: no clipping");
   v.field("optimizer_before_wrapping", &TrainSpec::optimizer_before_wrapping, Any{},
@@ -218,9 +223,11 @@ void describe(V& v, Of<AtSpec>) {
                 "when, from 0; left out: all steps");
   v.field("micro_batch", &AtSpec::micro_batch, IntRange{0, 999'999},
           "from 0; left out: every one for skip and exit_after, the first for the others");
+  v.field("forward", &AtSpec::forward, IntRange{0, 999'999},
+          "skip, exit_after: which of forwards_per_backward, from 0; left out: every one");
   v.field("when", &AtSpec::when,
           Choices{{"before_forward", "after_forward", "after_backward", "after_step"}},
-          "not for skip, exit_after, skip_step and detach");
+          "not for skip, exit_after, skip_step, detach and reload");
   v.field("skip", &AtSpec::skip, kNames, "action: blocks left out");
   v.field("exit_after", &AtSpec::exit_after, Text{}, "action: the last block that runs");
   v.field("freeze", &AtSpec::freeze, kNames, "action: parameters or blocks");
@@ -240,6 +247,10 @@ void describe(V& v, Of<AtSpec>) {
           "action: so many forwards in evaluation mode");
   v.field("evaluate_through", &AtSpec::evaluate_through, Choices{{"wrapper", "module"}},
           "what those forwards call");
+  v.field("evaluate_with_gradients", &AtSpec::evaluate_with_gradients, Any{},
+          "those forwards are outside of no_grad");
+  v.field("reload", &AtSpec::reload, Any{},
+          "action: before the step, save model and optimizer, build all anew and load");
 }
 
 template <class V>
@@ -261,6 +272,9 @@ void describe(V& v, Of<FaultSpec>) {
                     "corrupt_gradient",
                     "exit",
                     "crash",
+                    "optimizer_not_loaded",
+                    "other_dtype",
+                    "other_shape",
                     "skip_wait",
                     "skip_collective",
                     "swap_collectives",
@@ -296,6 +310,14 @@ void describe(V& v, Of<ExpectNeverReady>) {
 }
 
 template <class V>
+void describe(V& v, Of<ExpectIssued>) {
+  v.field("rank", &ExpectIssued::rank, kRank, "by whom");
+  v.needed("step", &ExpectIssued::step, IntRange{-1, 999'999}, "from 0; -1: construction");
+  v.needed("collectives", &ExpectIssued::collectives, ListOf<Text>{{}, 0, 10'000},
+           "in order, as site and number of elements: \"bucket 72\", \"used_map 4\"");
+}
+
+template <class V>
 void describe(V& v, Of<ExpectSpec>) {
   v.field("outcome", &ExpectSpec::outcome,
           Choices{{"equal", "within_bound", "diverged", "deadlock", "error", "crash"}},
@@ -316,7 +338,7 @@ void describe(V& v, Of<ExpectSpec>) {
                    "local_over_world_size", "rank_missing", "micro_batch_missing",
                    "micro_batch_not_reduced", "stale_gradient", "other_slot", "corrupted", "scaled",
                    "not_updated", "local_buffers", "same_batches", "stale_batch",
-                   "own_initialisation"}},
+                   "own_initialisation", "optimizer_state_lost", "later_backward_local"}},
           "diverged: what explains the numbers");
   v.field("oracle", &ExpectSpec::oracle, Choices{{"ranks", "replay", "serial"}},
           "diverged: which promise broke");
@@ -337,6 +359,8 @@ void describe(V& v, Of<ExpectSpec>) {
   v.field("bucket_all_reduces", &ExpectSpec::bucket_all_reduces, kCount,
           "on rank 0, over the whole run");
   v.field("rebuilds", &ExpectSpec::rebuilds, kCount, "bucket rebuilds on rank 0");
+  v.tables("issued", &ExpectSpec::issued, TablesPlace::kInline,
+           "exactly these collectives were issued");
 }
 
 template <class V>

@@ -7,8 +7,27 @@
 
 #include <utility>
 
+#include "core/sparse_all_reduce.h"
+
 namespace lockstep::harness {
 namespace {
+
+/// A sum of sparse rows in flight, which ends in `target`.
+class SparseWork final : public lockstep::Work {
+ public:
+  SparseWork(PendingTensor sum, at::Tensor target)
+      : sum_(std::move(sum)), target_(std::move(target)) {}
+
+  void wait() override {
+    const at::Tensor result = sum_.wait();
+    const at::NoGradGuard no_grad;
+    target_.copy_(result);
+  }
+
+ private:
+  PendingTensor sum_;
+  at::Tensor target_;
+};
 
 const at::Tensor& only(const std::vector<at::Tensor>& tensors) {
   TORCH_CHECK(tensors.size() == 1, "one tensor per rank, not ", tensors.size());
@@ -59,8 +78,15 @@ CommunicatorProcessGroup::CommunicatorProcessGroup(Communicator& communicator,
 c10::intrusive_ptr<c10d::Work> CommunicatorProcessGroup::allreduce(
     std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) {
   const CollectiveTag tag = callbacks_.tag(CollectiveKind::kAllReduce);
-  auto work = c10::make_intrusive<CommunicatorWork>(
-      communicator_.all_reduce(only(tensors), reduce_op(options.reduceOp), tag), tensors);
+  const at::Tensor& tensor = only(tensors);
+  std::unique_ptr<lockstep::Work> in_flight;
+  if (tensor.is_sparse()) {
+    in_flight = std::make_unique<SparseWork>(
+        sparse_all_reduce(communicator_, divided_rows(tensor, 1), tag), tensor);
+  } else {
+    in_flight = communicator_.all_reduce(tensor, reduce_op(options.reduceOp), tag);
+  }
+  auto work = c10::make_intrusive<CommunicatorWork>(std::move(in_flight), tensors);
   callbacks_.launched(tag, work);
   return work;
 }

@@ -52,8 +52,9 @@ struct ProcessGroupCallbacks {
   std::function<void(const CollectiveTag&, c10::intrusive_ptr<CommunicatorWork>)> launched;
 };
 
-/// all_reduce (sum and max), broadcast, allgather and barrier of one tensor per rank; whatever else
-/// c10d offers is refused by its base class.
+/// all_reduce (sum and max; sums of sparse rows as in core/sparse_all_reduce.h), broadcast,
+/// allgather and barrier of one tensor per rank; whatever else c10d offers is refused by its base
+/// class.
 ///
 /// Threads: those of the communicator.
 /// Errors: c10::Error for another reduction than sum and max; what the communicator throws.

@@ -24,6 +24,7 @@ DdpOptions options_of(const SyncParts& parts) {
   options.broadcast_buffers = ddp.broadcast_buffers;
   options.init_sync = ddp.init_sync;
   options.ignored = parts.ignored;
+  options.sparse = sparse_parameters(parts.value->model);
   if (ddp.checks != "off") {
     options.checks.level = ddp.checks == "full" ? Checks::kFull : Checks::kFast;
     // A scenario is short: look at the replicas in every step.
@@ -82,8 +83,10 @@ class DdpSync final : public GradientSync {
 
   void begin_step(std::int64_t step) override { ddp_.set_step(step); }
 
-  std::vector<at::Tensor> forward(std::size_t, const at::Tensor& input, const Route& route,
-                                  bool sync) override {
+  std::vector<std::vector<at::Tensor>> forward(const std::vector<ReplicaInput>& inputs,
+                                               bool sync) override {
+    const at::Tensor& input = inputs.front().input;
+    const Route& route = *inputs.front().route;
     if (sync) {
       auto outputs = ddp_.forward(input, route);
       const auto layout = ddp_.engine().bucket_layout();
@@ -92,10 +95,10 @@ class DdpSync final : public GradientSync {
         const std::lock_guard<std::mutex> lock(plan_mutex_);
         plan_ = plan_of(*layout, trainable_index_);
       }
-      return outputs;
+      return {outputs};
     }
     const NoSyncGuard guard = ddp_.no_sync();
-    return ddp_.forward(input, route);
+    return {ddp_.forward(input, route)};
   }
 
   void after_backward(bool) override {}

@@ -17,11 +17,18 @@
 
 namespace lockstep::harness {
 
+/// What one replica is given in a forward.
+struct ReplicaInput {
+  std::size_t replica = 0;
+  at::Tensor input;
+  const Route* route = nullptr;
+};
+
 /// Synchronises the gradients of one or more replicas of a model. A subject has one replica per
 /// rank; the replay reference holds all ranks' replicas in one object.
 ///
-/// Order per step: begin_step; then per micro-batch: forward of every replica, the caller's
-///       backwards, after_backward.
+/// Order per step: begin_step; then per micro-batch: one forward or several of every replica, the
+///       caller's backwards, after_backward.
 /// Threads: the rank's own thread, except `state` and `plan`, which any thread may call at any
 /// time.
 class GradientSync {
@@ -31,9 +38,10 @@ class GradientSync {
   /// Gradients have just been zeroed.
   virtual void begin_step(std::int64_t step) = 0;
 
-  /// Forward of replica `replica`. `sync`: the backward that follows is to synchronise.
-  virtual std::vector<at::Tensor> forward(std::size_t replica, const at::Tensor& input,
-                                          const Route& route, bool sync) = 0;
+  /// One forward of each of these replicas, in rising order; several calls may share them out.
+  /// `sync`: the backward that follows is to synchronise. Returns the outputs of each.
+  virtual std::vector<std::vector<at::Tensor>> forward(const std::vector<ReplicaInput>& inputs,
+                                                       bool sync) = 0;
 
   /// All replicas' backwards are done; afterwards `.grad` is final for this micro-batch.
   virtual void after_backward(bool sync) = 0;

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "core/check.h"
+#include "harness/snapshot.h"
 
 namespace lockstep::harness {
 namespace {
@@ -35,8 +36,8 @@ class PlainSync final : public GradientSync {
 
   void begin_step(std::int64_t step) override { step_ = step; }
 
-  std::vector<at::Tensor> forward(std::size_t, const at::Tensor& input, const Route& route,
-                                  bool sync) override {
+  std::vector<std::vector<at::Tensor>> forward(const std::vector<ReplicaInput>& inputs,
+                                               bool sync) override {
     if (observer_ != nullptr) {
       observer_->on_event({EventKind::kForward, sync ? 1 : 0});
     }
@@ -44,7 +45,7 @@ class PlainSync final : public GradientSync {
       broadcast(all_buffers(*model_).tensors, CallSite::kBuffers);
     }
     last_forward_synced_ = sync && at::GradMode::is_enabled();
-    return model_->forward(input, route);
+    return {model_->forward(inputs.front().input, *inputs.front().route)};
   }
 
   void after_backward(bool sync) override {
@@ -63,7 +64,8 @@ class PlainSync final : public GradientSync {
       for (const std::int64_t index : bucket) {
         const at::Tensor& parameter = parameters_.tensors[static_cast<std::size_t>(index)];
         const at::Tensor& grad = parameter.grad();
-        pieces.push_back((grad.defined() ? grad : at::zeros_like(parameter)).reshape({-1}));
+        const at::Tensor own = grad.defined() ? grad : at::zeros_like(parameter);
+        pieces.push_back(elements_of(own).reshape({-1}));
       }
       at::Tensor flat = pieces.size() == 1 ? pieces.front().clone() : at::cat(pieces);
       const auto site = kind_ == "flat" ? CallSite::kBucket : CallSite::kParameter;
@@ -85,10 +87,15 @@ class PlainSync final : public GradientSync {
       if (std::find(ignored.begin(), ignored.end(), parameters_.names[i]) != ignored.end()) {
         continue;
       }
-      if (kind_ == "per_parameter" || plan.buckets.empty()) {
-        plan.buckets.emplace_back();
+      const auto same_dtype = [&](const std::vector<std::int64_t>& bucket) {
+        return parameters_.tensors[static_cast<std::size_t>(bucket.front())].scalar_type() ==
+               parameters_.tensors[i].scalar_type();
+      };
+      auto bucket = std::find_if(plan.buckets.begin(), plan.buckets.end(), same_dtype);
+      if (kind_ == "per_parameter" || bucket == plan.buckets.end()) {
+        bucket = plan.buckets.emplace(plan.buckets.end());
       }
-      plan.buckets.back().push_back(static_cast<std::int64_t>(i));
+      bucket->push_back(static_cast<std::int64_t>(i));
     }
     plan_ = std::make_shared<const ReductionPlan>(std::move(plan));
   }
@@ -97,13 +104,12 @@ class PlainSync final : public GradientSync {
     std::int64_t offset = 0;
     for (const std::int64_t index : bucket) {
       at::Tensor& parameter = parameters_.tensors[static_cast<std::size_t>(index)];
-      const at::Tensor slice = flat.narrow(0, offset, parameter.numel()).view(parameter.sizes());
-      if (parameter.grad().defined()) {
-        parameter.mutable_grad().copy_(slice);
-      } else {
-        parameter.mutable_grad() = slice.clone();
+      if (!parameter.grad().defined()) {
+        parameter.mutable_grad() = at::empty_like(parameter).detach();
       }
-      offset += parameter.numel();
+      const at::Tensor elements = elements_of(parameter.mutable_grad());
+      elements.copy_(flat.narrow(0, offset, elements.numel()).view(elements.sizes()));
+      offset += elements.numel();
     }
   }
 

@@ -22,6 +22,7 @@ struct TorchReducerParts {
   std::vector<at::Tensor> parameters;
   std::vector<std::vector<std::size_t>> bucket_indices;
   std::vector<std::size_t> per_bucket_size_limits;  ///< one per bucket
+  std::vector<bool> expect_sparse;                  ///< one per parameter
   c10::intrusive_ptr<c10d::ProcessGroup> group;
   std::unordered_map<std::size_t, std::string> names;
   std::int64_t bucket_bytes_cap = 0;
@@ -42,7 +43,7 @@ class TorchReducer final : public c10d::Reducer {
 #if TORCH_VERSION_MAJOR < 2 || TORCH_VERSION_MINOR < 14
                       std::move(parts.per_bucket_size_limits),
 #endif
-                      std::move(parts.group), std::vector<bool>(parts.names.size(), false),
+                      std::move(parts.group), std::move(parts.expect_sparse),
                       parts.bucket_bytes_cap, parts.find_unused_parameters,
                       parts.gradient_as_bucket_view, parts.names, parts.first_bucket_bytes_cap
 #if TORCH_VERSION_MAJOR >= 2 && TORCH_VERSION_MINOR >= 14

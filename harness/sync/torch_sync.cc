@@ -69,18 +69,19 @@ class TorchSync final : public GradientSync {
 
   void begin_step(std::int64_t step) override { watch_.set_step(step); }
 
-  std::vector<at::Tensor> forward(std::size_t, const at::Tensor& input, const Route& route,
-                                  bool sync) override {
+  std::vector<std::vector<at::Tensor>> forward(const std::vector<ReplicaInput>& inputs,
+                                               bool sync) override {
     const bool synchronized = sync && at::GradMode::is_enabled();
     before_forward(synchronized);
-    std::vector<at::Tensor> outputs = parts_.model->forward(input, route);
+    std::vector<at::Tensor> outputs =
+        parts_.model->forward(inputs.front().input, *inputs.front().route);
     after_forward(outputs, synchronized);
     if (sync && plan_layout_ != watch_.progress().layout()) {
       plan_layout_ = watch_.progress().layout();
       const std::lock_guard<std::mutex> lock(plan_mutex_);
       plan_ = plan_of(*plan_layout_, collected_.index);
     }
-    return outputs;
+    return {std::move(outputs)};
   }
 
   void after_backward(bool) override {}
@@ -134,9 +135,12 @@ class TorchSync final : public GradientSync {
     }
     TorchReducerParts parts;
     parts.parameters = collected_.parameters.tensors;
+    const std::vector<std::string> sparse = sparse_parameters(parts_.value->model);
+    for (const std::string& name : collected_.parameters.names) {
+      parts.expect_sparse.push_back(std::find(sparse.begin(), sparse.end(), name) != sparse.end());
+    }
     std::tie(parts.bucket_indices, parts.per_bucket_size_limits) =
-        c10d::compute_bucket_assignment_by_size(parts.parameters, limits,
-                                                std::vector<bool>(parts.parameters.size(), false));
+        c10d::compute_bucket_assignment_by_size(parts.parameters, limits, parts.expect_sparse);
     std::reverse(parts.bucket_indices.begin(), parts.bucket_indices.end());
     std::reverse(parts.per_bucket_size_limits.begin(), parts.per_bucket_size_limits.end());
     for (std::size_t i = 0; i < collected_.parameters.names.size(); ++i) {

@@ -59,6 +59,31 @@ TEST(BlockSpecTest, ReadsEveryKind) {
   }
 }
 
+TEST(BlockSpecTest, ReadsOptionsInAnyOrder) {
+  const BlockSpec linear = parse_block("linear 4 8 checkpoint no_bias complex64").spec;
+  EXPECT_EQ(linear.checkpoint, Checkpointing::kPlain);
+  EXPECT_FALSE(linear.bias);
+  EXPECT_EQ(linear.dtype, "complex64");
+  const BlockSpec embedding = parse_block("embedding 16 4 sparse float64").spec;
+  EXPECT_TRUE(embedding.sparse);
+  EXPECT_EQ(embedding.dtype, "float64");
+  EXPECT_EQ(parse_block("dropout 0.5 checkpoint_reentrant").spec.checkpoint,
+            Checkpointing::kReentrant);
+  EXPECT_EQ(parse_block("same checkpoint").spec.same, "checkpoint");  // a block may be called so
+}
+
+TEST(BlockSpecTest, RefusesOptionsThatDoNotFit) {
+  EXPECT_THAT(parse_block("linear 4 8 sparse").error, HasSubstr("\"sparse\" is for embedding"));
+  EXPECT_THAT(parse_block("relu float64").error, HasSubstr("kinds with parameters"));
+  EXPECT_THAT(parse_block("conv2d 1 4 3 complex64").error, HasSubstr("is for linear"));
+  EXPECT_THAT(parse_block("sync_batch_norm 4 checkpoint").error, HasSubstr("every kind but"));
+  EXPECT_THAT(parse_block("same a checkpoint").error, HasSubstr("every kind but"));
+  EXPECT_THAT(parse_block("linear 4 8 no_bias no_bias").error, HasSubstr("says again"));
+  EXPECT_THAT(parse_block("linear 4 8 float64 complex64").error, HasSubstr("says again"));
+  EXPECT_THAT(parse_block("linear 4 8 checkpoint checkpoint_reentrant").error,
+              HasSubstr("says again"));
+}
+
 TEST(BlockSpecTest, SaysHowAMisspeltBlockIsWritten) {
   EXPECT_THAT(parse_block("linear 4").error, HasSubstr("linear 4 8"));
   EXPECT_THAT(parse_block("linear 4 0").error, HasSubstr("not a size"));

@@ -40,8 +40,8 @@ inline auto fields(const DdpSpec& s) {
 }
 
 inline auto fields(const AtSpec& s) {
-  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r] = s;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r);
+  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, t, u, v] = s;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, t, u, v);
 }
 
 inline auto fields(const FaultSpec& s) {
@@ -59,6 +59,11 @@ inline auto fields(const ExpectNeverReady& s) {
   return std::tie(a, b);
 }
 
+inline auto fields(const ExpectIssued& s) {
+  const auto& [a, b, c] = s;
+  return std::tie(a, b, c);
+}
+
 #define LOCKSTEP_EQUAL_BY_FIELDS(type) \
   inline bool operator==(const type& a, const type& b) { return fields(a) == fields(b); }
 
@@ -72,16 +77,17 @@ LOCKSTEP_EQUAL_BY_FIELDS(AtSpec)
 LOCKSTEP_EQUAL_BY_FIELDS(FaultSpec)
 LOCKSTEP_EQUAL_BY_FIELDS(ExpectWaiting)
 LOCKSTEP_EQUAL_BY_FIELDS(ExpectNeverReady)
+LOCKSTEP_EQUAL_BY_FIELDS(ExpectIssued)
 
 // These hold specs of their own, whose equality must be known first.
 inline auto fields(const TrainSpec& s) {
-  const auto& [a, b, c, d, e, f, g, h, i, j, k, l] = s;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l);
+  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = s;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
 }
 
 inline auto fields(const ExpectSpec& s) {
-  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, t] = s;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, t);
+  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, t, u] = s;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, t, u);
 }
 
 LOCKSTEP_EQUAL_BY_FIELDS(TrainSpec)

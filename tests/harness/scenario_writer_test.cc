@@ -92,12 +92,14 @@ TrainSpec random_train() {
   train.steps = integer(1, 9);
   train.batch_per_rank = integer(1, 9);
   train.micro_batches = integer(1, 9);
+  train.forwards_per_backward = integer(1, 9);
+  train.backward_from = one_of<std::string>({"sum", "each"});
   train.sync_on = one_of<std::string>({"every", "last", "never"});
   train.no_sync_covers = one_of<std::string>({"both", "forward", "backward"});
   train.loss = one_of<std::string>({"mse", "cross_entropy", "dot"});
   train.reduction = one_of<std::string>({"mean", "sum"});
   train.scale_loss_by_world_size = coin();
-  train.zero_grad = one_of<std::string>({"none", "zero"});
+  train.zero_grad = one_of<std::string>({"none", "zero", "optimizer", "never"});
   train.clip_norm = real();
   train.optimizer_before_wrapping = coin();
   train.optimizer = {one_of<std::string>({"sgd", "adam", "adamw", "adagrad", "rmsprop"}),
@@ -127,6 +129,7 @@ AtSpec random_at() {
   at.ranks = some_ranks();
   at.steps = some_ranks();
   at.micro_batch = maybe([] { return integer(0, 5); });
+  at.forward = maybe([] { return integer(0, 5); });
   at.when = one_of<std::string>({"before_forward", "after_forward", "after_backward"});
   at.skip = texts();
   at.exit_after = maybe_text();
@@ -142,6 +145,8 @@ AtSpec random_at() {
   at.collective_numel = integer(1, 9);
   at.evaluate = integer(0, 3);
   at.evaluate_through = one_of<std::string>({"wrapper", "module"});
+  at.evaluate_with_gradients = coin();
+  at.reload = coin();
   return at;
 }
 
@@ -168,6 +173,7 @@ ExpectSpec random_expect() {
   expect.before = one_of<std::string>({"", "2.4"});
   expect.bucket_all_reduces = maybe([] { return integer(0, 99); });
   expect.rebuilds = maybe([] { return integer(0, 99); });
+  expect.issued = list(2, [] { return ExpectIssued{integer(0, 63), integer(-1, 9), texts()}; });
   return expect;
 }
 
