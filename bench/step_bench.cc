@@ -68,8 +68,9 @@ class Subject {
       if (peer_ != nullptr) {
         peer_->begin_step(step_);
       }
-      const auto outputs =
-          peer_ != nullptr ? peer_->forward(0, input_, {}, true) : ours_->forward(input_, Route{});
+      const Route route;
+      const auto outputs = peer_ != nullptr ? peer_->forward({{0, input_, &route}}, true).front()
+                                            : ours_->forward(input_, route);
       outputs[0].sum().backward();
     }
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / steps;

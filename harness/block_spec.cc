@@ -72,19 +72,19 @@ bool may_be_checkpointed(BlockKind kind) {
   return kind != BlockKind::kSame && kind != BlockKind::kSyncBatchNorm;
 }
 
+constexpr std::string_view kCheckpointed =
+    "every kind but \"same\", whose module is another block's, and sync_batch_norm, which would "
+    "gather its statistics twice";
+
 constexpr OptionEntry kOptions[] = {
     {"no_bias",
      [](BlockKind kind) { return kind == BlockKind::kLinear || kind == BlockKind::kConv2d; },
      "linear and conv2d", [](BlockSpec& spec) { spec.bias = false; }},
     {"sparse", [](BlockKind kind) { return kind == BlockKind::kEmbedding; }, "embedding",
      [](BlockSpec& spec) { spec.sparse = true; }},
-    {"checkpoint", may_be_checkpointed,
-     "every kind but \"same\", whose module is another block's, and sync_batch_norm, which would "
-     "gather its statistics twice",
+    {"checkpoint", may_be_checkpointed, kCheckpointed,
      [](BlockSpec& spec) { spec.checkpoint = Checkpointing::kPlain; }},
-    {"checkpoint_reentrant", may_be_checkpointed,
-     "every kind but \"same\", whose module is another block's, and sync_batch_norm, which would "
-     "gather its statistics twice",
+    {"checkpoint_reentrant", may_be_checkpointed, kCheckpointed,
      [](BlockSpec& spec) { spec.checkpoint = Checkpointing::kReentrant; }},
     {"float64", has_parameters, "kinds with parameters",
      [](BlockSpec& spec) { spec.dtype = "float64"; }},

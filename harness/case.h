@@ -38,7 +38,8 @@ struct ModelSpec {
   bool bias = true;                               ///< mlp
   /// graph: name -> "linear 4 8", "linear 4 8 no_bias", "relu", "tanh", "identity",
   /// "batch_norm 8", "layer_norm 8", "dropout 0.5", "embedding 16 4", "conv2d 1 4 3",
-  /// "flatten", "scale 4" (elementwise weight), "sync_batch_norm 8", "same NAME" (the module of
+  /// "flatten", "scale 4" (elementwise weight), "offset 4" (its
+  /// parameter itself, whatever the input), "sync_batch_norm 8", "same NAME" (the module of
   /// another block); behind the sizes "sparse" (embedding), "checkpoint", "checkpoint_reentrant",
   /// "float64", "complex64" (linear). In file order, which is the order of registration.
   std::vector<std::pair<std::string, std::string>> blocks;
@@ -164,9 +165,9 @@ struct FaultSpec {
   /// "no_initial_broadcast", "per_rank_init", "same_batches", "sum_not_mean", "no_division",
   /// "forgotten_parameter", "mixed_steps", "stale_gradient", "sync_before_last_micro_batch",
   /// "clip_before_sync", "replaced_parameter", "optimizer_on_copies", "buffers_not_synced",
-  /// "corrupt_gradient", "exit", "crash", "optimizer_not_loaded", "other_dtype", "other_shape"; to
-  /// collectives: "skip_wait", "skip_collective", "swap_collectives", "wrong_numel", "wrong_dtype",
-  /// "transport_error", "corrupt_payload"
+  /// "corrupt_gradient", "exit", "crash", "optimizer_not_loaded", "other_dtype", "other_shape",
+  /// "local_batch_norm"; to collectives: "skip_wait", "skip_collective", "swap_collectives",
+  /// "wrong_numel", "wrong_dtype", "transport_error", "corrupt_payload"
   std::string kind;
   std::vector<std::int64_t> ranks;     ///< empty: all
   std::vector<std::int64_t> steps;     ///< empty: all

@@ -50,6 +50,8 @@ struct Program {
   Role role = Role::kSubject;
   std::vector<RankProgram> ranks;  ///< one for kSerial
   std::shared_ptr<const Dataset> data;
+  /// Replicas run their forwards one by one: a sync_batch_norm sees its own batch only.
+  bool separate_forwards = false;
 };
 
 /// Two entries of [[at]] that differ in ranks and steps at most.

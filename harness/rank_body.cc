@@ -139,7 +139,9 @@ std::shared_ptr<GraphModel> RankBody::Impl::build_model(const std::optional<Save
   if (saved) {
     load_model(*saved, *model);
   }
-  model->set_communicator(communicator);
+  if (!has_fault(value, "local_batch_norm", of_rank.rank)) {
+    model->set_communicator(communicator);
+  }
   for (const FaultSpec& fault : value.faults) {
     if (!covers(fault.ranks, of_rank.rank)) {
       continue;

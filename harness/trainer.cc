@@ -16,38 +16,6 @@
 
 namespace lockstep::harness {
 
-const char* to_string(Phase phase) {
-  switch (phase) {
-    case Phase::kConstruction:
-      return "construction";
-    case Phase::kZeroGrad:
-      return "zero_grad";
-    case Phase::kForward:
-      return "forward";
-    case Phase::kBackward:
-      return "backward";
-    case Phase::kSync:
-      return "sync";
-    case Phase::kUpdate:
-      return "update";
-    case Phase::kScript:
-      return "script";
-    case Phase::kDone:
-      return "done";
-  }
-  throw InvariantError("unknown phase");
-}
-
-void Position::set_blocks_run(const std::vector<bool>& blocks_run) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  blocks_run_ = blocks_run;
-}
-
-std::vector<bool> Position::blocks_run() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return blocks_run_;
-}
-
 namespace {
 
 class Trainer {
@@ -194,7 +162,7 @@ class Trainer {
   // Dropout draws from LibTorch's generator, which is set anew for each replica.
   std::vector<std::vector<at::Tensor>> run_forward(const std::vector<ReplicaInput>& inputs,
                                                    const DrawPlace& place, bool sync) {
-    if (!uses_dropout_) {
+    if (!uses_dropout_ && !parts_.program.separate_forwards) {
       return parts_.sync.forward(inputs, sync);
     }
     std::vector<std::vector<at::Tensor>> outputs;

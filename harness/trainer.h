@@ -2,12 +2,10 @@
 // The one training loop: every subject and every reference runs it.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <limits>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -16,6 +14,7 @@
 #include "harness/dataset.h"
 #include "harness/graph_model.h"
 #include "harness/optimizer.h"
+#include "harness/position.h"
 #include "harness/program.h"
 #include "harness/run.h"
 #include "harness/sync/gradient_sync.h"
@@ -26,42 +25,6 @@ namespace lockstep::harness {
 class ScriptError : public Error {
  public:
   using Error::Error;
-};
-
-enum class Phase : std::uint8_t {
-  kConstruction,
-  kZeroGrad,
-  kForward,
-  kBackward,
-  kSync,
-  kUpdate,
-  kScript,
-  kDone
-};
-const char* to_string(Phase phase);
-
-/// Where a rank is; written by its own thread, readable from any.
-class Position {
- public:
-  void enter(Phase phase) {
-    phase_.store(phase, std::memory_order_relaxed);
-    progress_.fetch_add(1, std::memory_order_release);
-  }
-  void enter_step(std::int64_t step) { step_.store(step, std::memory_order_relaxed); }
-  void set_blocks_run(const std::vector<bool>& blocks_run);
-  std::vector<bool> blocks_run() const;
-  void tick() { progress_.fetch_add(1, std::memory_order_release); }
-
-  Phase phase() const { return phase_.load(std::memory_order_relaxed); }
-  std::int64_t step() const { return step_.load(std::memory_order_relaxed); }
-  std::int64_t progress() const { return progress_.load(std::memory_order_acquire); }
-
- private:
-  std::atomic<Phase> phase_{Phase::kConstruction};
-  std::atomic<std::int64_t> step_{-1};
-  std::atomic<std::int64_t> progress_{0};
-  mutable std::mutex mutex_;
-  std::vector<bool> blocks_run_;
 };
 
 /// One copy of the model and the rank whose part it plays.

@@ -203,6 +203,7 @@ constexpr FaultRule kFaultRules[] = {
     {"optimizer_on_copies", FaultRule::Parameter::kNone, false, true},
     {"forgotten_parameter", FaultRule::Parameter::kNeeded, false, true},
     {"replaced_parameter", FaultRule::Parameter::kNeeded, false, true},
+    {"local_batch_norm", FaultRule::Parameter::kNone, false, true},
     {"other_dtype", FaultRule::Parameter::kNeeded, false, true},
     {"other_shape", FaultRule::Parameter::kNeeded, false, true},
     {"corrupt_gradient", FaultRule::Parameter::kOptional, true, true},
@@ -272,6 +273,11 @@ void check_fault(const Case& value, const FaultSpec& fault, const std::string& p
   }
   const bool reloads =
       std::any_of(value.at.begin(), value.at.end(), [](const AtSpec& at) { return at.reload; });
+  if (fault.kind == "local_batch_norm" && names.model_is_sound &&
+      !uses_sync_batch_norm(value.model)) {
+    findings.push_back({{path + ".kind", "model"},
+                        "local_batch_norm spoils a sync_batch_norm, and the model has none"});
+  }
   if (fault.kind == "optimizer_not_loaded" && !reloads) {
     findings.push_back({{path + ".kind"},
                         "optimizer_not_loaded needs something to load; expected an [[at]] with "

@@ -131,6 +131,48 @@ TEST(SparseGradientsTest, AreDividedThenAddedInRankOrder) {
   }
 }
 
+TEST(SparseGradientsTest, ValuesOfARowAreDividedBeforeTheyAreAddedUp) {
+  // 1/3 + 1/3 is not 2/3 for these numbers; a tensor that holds a row once is divided alike.
+  const at::Tensor values = at::tensor({{5.0F}, {8.0F}});
+  const at::Tensor twice =
+      at::sparse_coo_tensor(rows_of({1, 1}).unsqueeze(0), values, {kNumRows, 1});
+  const at::Tensor expected = values[0] / 3 + values[1] / 3;
+  ASSERT_FALSE(same(expected, (values[0] + values[1]) / 3));
+  EXPECT_TRUE(same(divided_rows(twice, 3).to_dense()[1], expected));
+  EXPECT_TRUE(same(values, at::tensor({{5.0F}, {8.0F}})));
+}
+
+// Looks rows up by itself, so that its type tells nothing of its gradient.
+struct OwnTableImpl : torch::nn::Module {
+  OwnTableImpl() { weight = register_parameter("weight", torch::ones({kNumRows, 2})); }
+  at::Tensor forward(const at::Tensor& rows) {
+    return torch::embedding(weight, rows, -1, false, /*sparse=*/true).sum();
+  }
+  at::Tensor weight;
+};
+
+TEST(SparseGradientsTest, OfAnyModuleAreReducedWhereTheyAreDeclared) {
+  const auto gradients = run_ranks(2, [](LocalCommunicator& communicator) {
+    DdpOptions options;
+    options.sparse = {"weight"};
+    DistributedDataParallel<OwnTableImpl> ddp(std::make_shared<OwnTableImpl>(), communicator,
+                                              options);
+    ddp(rows_of({communicator.rank()})).backward();
+    EXPECT_TRUE(ddp.module().weight.grad().is_sparse());
+    return ddp.module().weight.grad().to_dense();
+  });
+  at::Tensor expected = at::zeros({kNumRows, 2});
+  expected.narrow(0, 0, 2).fill_(0.5);
+  EXPECT_TRUE(same(gradients[0], expected));
+  EXPECT_TRUE(same(gradients[1], expected));
+  run_ranks(1, [](LocalCommunicator& communicator) {
+    DdpOptions options;
+    options.sparse = {"wait"};
+    const auto module = std::make_shared<OwnTableImpl>();
+    EXPECT_THROW(DistributedDataParallel<OwnTableImpl>(module, communicator, options), UsageError);
+  });
+}
+
 TEST(SparseGradientsTest, HaveBucketsOfTheirOwnBeforeAndAfterTheRebuild) {
   const auto results = run_ranks(2, [](LocalCommunicator& communicator) {
     const auto module = std::make_shared<TablesImpl>(true);

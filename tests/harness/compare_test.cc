@@ -25,6 +25,32 @@ Snapshot snapshot_of(const std::vector<float>& values, const std::string& name =
   return snapshot;
 }
 
+TEST(FirstDifferenceTest, SeesThatOneTensorIsSparse) {
+  const Snapshot dense = snapshot_of({1.0F, 0.0F});
+  Snapshot sparse = dense;
+  TensorSlot slot = dense.slots->front();
+  slot.sparse = true;
+  sparse.slots = std::make_shared<std::vector<TensorSlot>>(1, slot);
+  const auto found = first_difference(dense, sparse, Equality::kValues);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->expected, "Float[2]");
+  EXPECT_EQ(found->actual, "Float[2] sparse");
+}
+
+TEST(FirstDifferenceTest, SeesBothPartsOfComplexNumbers) {
+  Snapshot expected = snapshot_of({1.0F, 2.0F, 3.0F, 4.0F});
+  TensorSlot slot = expected.slots->front();
+  slot.dtype = "ComplexFloat";
+  slot.sizes = {2};
+  expected.slots = std::make_shared<std::vector<TensorSlot>>(1, slot);
+  Snapshot actual = snapshot_of({1.0F, 2.0F, 3.0F, std::nextafter(4.0F, 5.0F)});
+  actual.slots = expected.slots;
+  const auto found = first_difference(expected, actual, Equality::kBits);
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->element, 3);
+  EXPECT_EQ(found->ulp, 1);
+}
+
 TEST(UlpDistanceTest, CountsRepresentableNumbersBetween) {
   EXPECT_EQ(ulp_distance(1.0F, 1.0F), 0);
   EXPECT_EQ(ulp_distance(1.0F, std::nextafter(1.0F, 2.0F)), 1);

@@ -109,6 +109,19 @@ TEST_F(JudgeTest, ReplayOracleSeesOneUlpOnAllRanksAlike) {
   }
 }
 
+TEST_F(JudgeTest, WhatWasIssuedIsHeldAgainstTheExpectation) {
+  Case value = case_of(kPlain);
+  const TrainingRun run = this->run(value);
+  value.expect.issued = {{1, 2, {"bucket 212"}}};
+  EXPECT_THAT(complaints_about_issued(value.expect, run), IsEmpty());
+  value.expect.issued = {{1, 2, {"bucket 212", "used_map 4"}}, {0, 0, {}}};
+  EXPECT_THAT(
+      complaints_about_issued(value.expect, run),
+      ElementsAre(HasSubstr("rank 1 to issue [bucket 212, used_map 4] in step 2, got [bucket "
+                            "212]"),
+                  HasSubstr("rank 0 to issue [] in step 0, got [bucket 212]")));
+}
+
 TEST_F(JudgeTest, ReplayOracleSeesOptimizerStateInitialStateAndLosses) {
   Case value = case_of(std::string(kPlain) + "[train]\noptimizer = { kind = \"adam\" }\n");
   TrainingRun spoilt = run(value);

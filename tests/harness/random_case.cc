@@ -38,7 +38,8 @@ ModelSpec random_graph() {
     const std::string size = std::to_string(width);
     model.blocks.emplace_back(name,
                               one_of<std::string>({"linear " + size + " " + size, "scale " + size,
-                                                   "linear " + size + " " + size + " no_bias"}));
+                                                   "linear " + size + " " + size + " no_bias",
+                                                   "linear " + size + " " + size + " checkpoint"}));
     stage.push_back(name);
   }
   model.forward.push_back(stage);
@@ -80,6 +81,21 @@ void add_routing(Case& value) {
   }
 }
 
+// What other blocks there may be: one of another dtype, statistics over all ranks.
+void vary_blocks(Case& value) {
+  const bool statistics = value.train.micro_batches == 1 &&
+                          value.train.forwards_per_backward == 1 &&
+                          value.world.ranks * value.train.batch_per_rank > 2;
+  for (auto& [name, text] : value.model.blocks) {
+    if (name == "head" && value.model.dtype == "float32" && chance()) {
+      text += " float64";
+    }
+    if (name == "norm" && statistics && chance()) {
+      text = "sync_batch_norm " + text.substr(text.find(' ') + 1);
+    }
+  }
+}
+
 }  // namespace
 
 Case random_case() {
@@ -92,7 +108,9 @@ Case random_case() {
   value.model.dtype = one_of<std::string>({"float32", "float64"});
   value.train.steps = *rc::gen::inRange<std::int64_t>(1, 5);
   value.train.micro_batches = *rc::gen::inRange<std::int64_t>(1, 4);
-  value.train.batch_per_rank = value.train.micro_batches * *rc::gen::inRange<std::int64_t>(1, 3);
+  value.train.forwards_per_backward = *rc::gen::inRange<std::int64_t>(1, 3);
+  value.train.batch_per_rank = value.train.micro_batches * value.train.forwards_per_backward *
+                               *rc::gen::inRange<std::int64_t>(1, 3);
   value.train.sync_on = one_of<std::string>({"last", "every"});
   value.train.zero_grad = one_of<std::string>({"none", "zero"});
   value.train.optimizer.kind = one_of<std::string>({"sgd", "adam", "adamw", "adagrad", "rmsprop"});
@@ -111,6 +129,13 @@ Case random_case() {
   if (value.at.empty() && chance()) {
     value.ddp.static_graph = true;
     value.ddp.find_unused_parameters = false;
+  }
+  vary_blocks(value);
+  if (value.train.zero_grad == "none" && chance()) {
+    AtSpec at;
+    at.steps = {*rc::gen::inRange<std::int64_t>(0, value.train.steps)};
+    at.reload = true;
+    value.at.push_back(at);
   }
   value.expect.outcome = "within_bound";
   return value;

@@ -16,7 +16,7 @@ using ::testing::ElementsAre;
 
 std::shared_ptr<const std::vector<TensorSlot>> two_slots() {
   std::vector<TensorSlot> slots(2);
-  slots[0] = {"layer0.weight", "Float", {1, 2}, true, 0, 8};
+  slots[0] = {"layer0.weight", "Float", {1, 2}, true, 0, 8, true};
   slots[1] = {"layer0.bias", "Double", {2}, false, 8, 0};
   return std::make_shared<const std::vector<TensorSlot>>(slots);
 }

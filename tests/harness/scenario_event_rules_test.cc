@@ -76,6 +76,31 @@ TEST(ScenarioEventRulesTest, DetailsBelongToTheirAction) {
               ElementsAre(finding("9:1", {"nothing is evaluated"})));
 }
 
+TEST(ScenarioEventRulesTest, AReloadIsAboutAWholeStepAndAForwardAboutRoutes) {
+  EXPECT_THAT(findings_of(file_with("[[at]]\nreload = true\nwhen = \"after_step\"\n")),
+              ElementsAre(finding("9:1", {"reload holds for a whole forward or step"})));
+  EXPECT_THAT(findings_of(file_with("[[at]]\nreload = true\nmicro_batch = 0\n")),
+              ElementsAre(finding("9:1", {"reload is about a whole step"})));
+  EXPECT_THAT(findings_of(file_with("[[at]]\nlr = 0.5\nforward = 0\n")),
+              ElementsAre(finding("9:1", {"'forward' belongs to skip and exit_after"})));
+  EXPECT_THAT(findings_of(file_with("[[at]]\nskip = [\"left\"]\nforward = 1\n")),
+              ElementsAre(finding("9:1", {"forward 1 does not exist"})));
+  EXPECT_THAT(findings_of(file_with("[[at]]\nlr = 0.5\nevaluate_with_gradients = true\n")),
+              ElementsAre(finding("9:1", {"nothing is evaluated"})));
+}
+
+TEST(ScenarioEventRulesTest, FaultsOfReloadsAndBlocksNeedThem) {
+  EXPECT_THAT(findings_of(file_with("[[fault]]\nkind = \"optimizer_not_loaded\"\n")),
+              ElementsAre(finding("8:1", {"expected an [[at]] with reload = true"})));
+  EXPECT_THAT(findings_of(file_with("[[at]]\nstep = 1\nreload = true\n"
+                                    "[[fault]]\nkind = \"optimizer_not_loaded\"\n")),
+              IsEmpty());
+  EXPECT_THAT(findings_of(file_with("[[fault]]\nkind = \"local_batch_norm\"\n")),
+              ElementsAre(finding("8:1", {"the model has none"})));
+  EXPECT_THAT(findings_of(file_with("[[fault]]\nkind = \"other_dtype\"\n")),
+              ElementsAre(finding("8:1", {"happens to one parameter"})));
+}
+
 TEST(ScenarioEventRulesTest, FaultsHaveAParameterWhereTheyNeedOne) {
   EXPECT_THAT(findings_of(file_with("[[fault]]\nkind = \"forgotten_parameter\"\n")),
               ElementsAre(finding("8:1", {"happens to one parameter", "parameter = \"...\""})));

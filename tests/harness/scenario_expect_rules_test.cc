@@ -110,6 +110,23 @@ TEST(ScenarioExpectRulesTest, TheSerialOracleIsNotDefinedForBatchNormAndDropout)
   }
 }
 
+TEST(ScenarioExpectRulesTest, TheSerialOracleOfSyncBatchNormNeedsTheBatchInOnePiece) {
+  const std::string model =
+      "schema = 1\nexpect.outcome = \"within_bound\"\n[model]\nkind = \"graph\"\nblocks = { a = "
+      "\"linear 4 4\", b = \"sync_batch_norm 4\" }\n";
+  EXPECT_THAT(findings_of(model), IsEmpty());
+  EXPECT_THAT(
+      findings_of(model + "[train]\nmicro_batches = 2\n"),
+      ElementsAre(::testing::HasSubstr("sync_batch_norm with a batch in several forwards")));
+}
+
+TEST(ScenarioExpectRulesTest, WhatIsIssuedIsByRanksAndInStepsThatExist) {
+  EXPECT_THAT(findings_of("schema = 1\n[expect]\noutcome = \"within_bound\"\n"
+                          "issued = [{ rank = 2, step = 3, collectives = [] }]\n"),
+              ElementsAre(::testing::HasSubstr("rank 2 does not exist"),
+                          ::testing::HasSubstr("step 3 does not exist")));
+}
+
 TEST(ScenarioExpectRulesTest, AHookPromisesTheOraclesThatCanFollowIt) {
   const auto file = [](const std::string& hook, const std::string& oracles) {
     return "schema = 1\n[ddp]\nhook = \"" + hook + "\"\n[expect]\noracles = " + oracles + "\n";

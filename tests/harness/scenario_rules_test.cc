@@ -72,6 +72,57 @@ TEST(ScenarioRulesTest, NesterovNeedsMomentum) {
               ElementsAre(finding("4:1", {"dampening = 0.5"})));
 }
 
+TEST(ScenarioRulesTest, ForwardsDivideTheMicroBatch) {
+  EXPECT_THAT(findings_of(file_with("[train]\nforwards_per_backward = 3\n")),
+              ElementsAre(finding("4:1", {"does not divide the 4 samples"})));
+  EXPECT_THAT(findings_of(file_with("[train]\nbackward_from = \"each\"\n")),
+              ElementsAre(finding("4:1", {"train.forwards_per_backward above 1"})));
+}
+
+/// A graph of two blocks and `body` behind it, from line 6 on.
+std::string blocks_with(const std::string& first, const std::string& second,
+                        const std::string& body) {
+  return file_with("[model]\nkind = \"graph\"\nblocks = { a = \"" + first + "\", b = \"" + second +
+                   "\" }\n" + body);
+}
+
+TEST(ScenarioRulesTest, SparseGradientsNeedSomebodyWhoTakesThem) {
+  const auto with = [](const std::string& body) {
+    return blocks_with("embedding 8 4 sparse", "linear 4 2", body);
+  };
+  EXPECT_THAT(findings_of(with("")), IsEmpty());
+  EXPECT_THAT(findings_of(with("train.optimizer.kind = \"adam\"\n")).size(), 1U);
+  EXPECT_THAT(findings_of(with("[train.optimizer]\nkind = \"adam\"\n")),
+              ElementsAre(finding("7:1", {"takes no sparse gradients", "sgd or adagrad"})));
+  EXPECT_THAT(findings_of(with("[train.optimizer]\nweight_decay = 0.5\n")),
+              ElementsAre(finding("7:1", {"would make the sparse gradient of a.weight dense"})));
+  EXPECT_THAT(findings_of(with("[ddp]\nsync = \"flat\"\n")),
+              ElementsAre(finding("7:1", {"reduces no sparse gradients"})));
+}
+
+TEST(ScenarioRulesTest, ComplexAndWideBlocksHaveTheirTerms) {
+  EXPECT_THAT(findings_of(blocks_with("linear 4 2 complex64", "linear 4 2",
+                                      "[train.optimizer]\nkind = \"adam\"\n")),
+              ElementsAre(finding("7:1", {"complex a.weight", "expected sgd"})));
+  EXPECT_THAT(findings_of(blocks_with("linear 4 2 complex64", "linear 2 2", "")),
+              ElementsAre(finding("5:42", {"takes a last dimension of 2, but gets [4]"})));
+  EXPECT_THAT(findings_of(file_with("[model]\nkind = \"graph\"\ndtype = \"float64\"\n"
+                                    "blocks = { a = \"linear 4 2 float64\" }\n")),
+              ElementsAre(finding("6:12", {"stands beside float32"})));
+  EXPECT_THAT(findings_of(file_with("[model]\nkind = \"graph\"\ntied = [[\"a.weight\", "
+                                    "\"b.weight\"]]\nblocks = { a = \"linear 4 4\", b = \"linear 4 "
+                                    "4 float64\" }\n")),
+              ElementsAre(finding("5:1", {"tied parameters have one dtype"})));
+}
+
+TEST(ScenarioRulesTest, CheckpointsAndSyncBatchNormHaveTheirPlaces) {
+  EXPECT_THAT(findings_of(blocks_with("linear 4 4 checkpoint_reentrant", "linear 4 2", "")),
+              ElementsAre(finding("5:12", {"needs an input that requires a gradient"})));
+  EXPECT_THAT(findings_of(blocks_with("sync_batch_norm 4", "dropout 0.5",
+                                      "[expect]\noracles = [\"ranks\"]\n")),
+              ElementsAre(::testing::HasSubstr("leave one of them out")));
+}
+
 TEST(ScenarioRulesTest, StaticGraphExcludesFindUnusedParameters) {
   EXPECT_THAT(findings_of(file_with("[ddp]\nfind_unused_parameters = true\nstatic_graph = true\n")),
               ElementsAre(finding("5:1", {"leave out find_unused_parameters or static_graph"})));

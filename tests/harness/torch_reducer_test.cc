@@ -28,6 +28,8 @@ namespace {
 using test::LocalCommunicator;
 using test::run_ranks;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 class NoAdvice final : public c10::WarningHandler {
  public:
@@ -194,6 +196,24 @@ TEST(TorchReducerTest, TheMapOfAJoinedRankIsThatOfItsLastIteration) {
     const at::Tensor map = peer.reducer().get_local_used_map_on_device();
     EXPECT_EQ(map[0].item<int>(), 1);
     EXPECT_EQ(map[1].item<int>(), 0);
+  });
+}
+
+TEST(TorchReducerTest, ReadyTwiceNeverBlamesTheSearchForUnusedParameters) {
+  // K18, I2. The output is the parameter itself, so the search takes it for unused; that has been
+  // noted by the time the hook runs, and the third of the message's reasons is for when it has not.
+  run_ranks(1, [](LocalCommunicator& communicator) {
+    const at::Tensor level = leaf(at::ones({}));
+    Peer peer(communicator, {level}, {/*find_unused=*/true, /*static_graph=*/false});
+    try {
+      peer.iterate([&] { return level; });
+      FAIL() << "the parameter was not ready twice";
+    } catch (const c10::Error& error) {
+      const std::string message = error.what_without_backtrace();
+      EXPECT_THAT(message, HasSubstr("mark a variable ready only once"));
+      EXPECT_THAT(message, HasSubstr("2) Reused parameters"));
+      EXPECT_THAT(message, Not(HasSubstr("3)")));
+    }
   });
 }
 

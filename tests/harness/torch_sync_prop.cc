@@ -4,6 +4,8 @@
 // rapidcheck/gtest.h uses GoogleTest's names and must come after it.
 #include <rapidcheck/gtest.h>
 
+#include <algorithm>
+
 #include "harness/judge/peer_comparison.h"
 #include "harness/program.h"
 #include "harness/scenario.h"
@@ -15,8 +17,11 @@ namespace {
 // Where this LibTorch is known to do something else; see scenarios/peer.
 bool is_known_to_differ(const Case& value) {
   const bool has_windows = value.train.micro_batches > 1 && value.train.sync_on == "last";
-  return has_windows &&
-         (value.ddp.static_graph || (value.ddp.find_unused_parameters && !value.at.empty()));
+  const bool has_routes = std::any_of(value.at.begin(), value.at.end(),
+                                      [](const AtSpec& at) { return at.is_routing(); });
+  const bool several_forwards = value.train.forwards_per_backward > 1;
+  return (value.ddp.static_graph && (has_windows || several_forwards)) ||
+         (has_windows && value.ddp.find_unused_parameters && has_routes);
 }
 
 TEST(TorchSyncProps, DoesWhatOursDoes) {

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a rank is in its training.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+namespace lockstep::harness {
+
+enum class Phase : std::uint8_t {
+  kConstruction,
+  kZeroGrad,
+  kForward,
+  kBackward,
+  kSync,
+  kUpdate,
+  kScript,
+  kDone
+};
+const char* to_string(Phase phase);
+
+/// Where a rank is; written by its own thread, readable from any.
+class Position {
+ public:
+  void enter(Phase phase) {
+    phase_.store(phase, std::memory_order_relaxed);
+    progress_.fetch_add(1, std::memory_order_release);
+  }
+  void enter_step(std::int64_t step) { step_.store(step, std::memory_order_relaxed); }
+  void set_blocks_run(const std::vector<bool>& blocks_run);
+  std::vector<bool> blocks_run() const;
+  void tick() { progress_.fetch_add(1, std::memory_order_release); }
+
+  Phase phase() const { return phase_.load(std::memory_order_relaxed); }
+  std::int64_t step() const { return step_.load(std::memory_order_relaxed); }
+  std::int64_t progress() const { return progress_.load(std::memory_order_acquire); }
+
+ private:
+  std::atomic<Phase> phase_{Phase::kConstruction};
+  std::atomic<std::int64_t> step_{-1};
+  std::atomic<std::int64_t> progress_{0};
+  mutable std::mutex mutex_;
+  std::vector<bool> blocks_run_;
+};
+
+}  // namespace lockstep::harness
