@@ -247,19 +247,27 @@ void verify_unused(Communicator& communicator, const std::vector<std::int64_t>& 
       which);
 }
 
-void verify_replicas(Communicator& communicator,
-                     const std::vector<std::pair<std::string, at::Tensor>>& state,
-                     std::int64_t step) {
+void verify_replicas(Communicator& communicator, const ReplicaState& state, std::int64_t step) {
   std::vector<std::int64_t> checksums;
-  checksums.reserve(state.size() + 1);
-  for (const auto& [name, tensor] : state) {
+  checksums.reserve(state.tensors.size() + 1);
+  for (const auto& [name, tensor] : state.tensors) {
     checksums.push_back(checksum_of(tensor));
   }
-  const auto num_tensors = static_cast<std::int64_t>(state.size());
-  const at::Tensor totals = gather(
-      communicator,
-      {num_tensors, checksum(checksums.data(), checksums.size() * sizeof(std::int64_t))}, step);
-  if (totals.eq(totals[0]).all().item<bool>()) {
+  const auto num_tensors = static_cast<std::int64_t>(state.tensors.size());
+  const at::Tensor totals =
+      gather(communicator,
+             {state.is_compared ? num_tensors : -1,
+              checksum(checksums.data(), checksums.size() * sizeof(std::int64_t))},
+             step);
+  std::vector<std::int64_t> ranks;  // that are compared
+  bool all_same = true;
+  for (std::int64_t rank = 0; rank < communicator.world_size(); ++rank) {
+    if (totals[rank][0].item<std::int64_t>() >= 0) {
+      ranks.push_back(rank);
+      all_same = all_same && totals[rank].equal(totals[ranks.front()]);
+    }
+  }
+  if (all_same) {
     return;
   }
   const std::int64_t num_max = totals.select(1, 0).max().item<std::int64_t>();
@@ -267,21 +275,24 @@ void verify_replicas(Communicator& communicator,
   const at::Tensor gathered = gather(communicator, checksums, step);
   for (std::int64_t index = 0; index < num_max; ++index) {
     std::vector<std::int64_t> others;
-    for (std::int64_t rank = 1; rank < communicator.world_size(); ++rank) {
-      if (gathered[rank][index].item<std::int64_t>() != gathered[0][index].item<std::int64_t>()) {
+    for (const std::int64_t rank : ranks) {
+      if (gathered[rank][index].item<std::int64_t>() !=
+          gathered[ranks.front()][index].item<std::int64_t>()) {
         others.push_back(rank);
       }
     }
     if (!others.empty()) {
-      const std::string name = index < num_tensors ? state[static_cast<std::size_t>(index)].first
-                                                   : std::string("(not on this rank)");
-      throw DdpError("replicas_differ",
-                     fmt::format("rank {}, step {}: the replicas have drifted apart: {} of rank(s) "
-                                 "{} is not that of rank 0. Something changed it outside the "
-                                 "synchronised step (a step that one rank skipped, other "
-                                 "hyperparameters, an update before wrapping)",
-                                 communicator.rank(), step, name, fmt::join(others, ", ")),
-                     {name});
+      const std::string name = index < num_tensors
+                                   ? state.tensors[static_cast<std::size_t>(index)].first
+                                   : std::string("(not on this rank)");
+      throw DdpError(
+          "replicas_differ",
+          fmt::format("rank {}, step {}: the replicas have drifted apart: {} of rank(s) "
+                      "{} is not that of rank {}. Something changed it outside the "
+                      "synchronised step (a step that one rank skipped, other "
+                      "hyperparameters, an update before wrapping)",
+                      communicator.rank(), step, name, fmt::join(others, ", "), ranks.front()),
+          {name});
     }
   }
   throw DdpError("replicas_differ",

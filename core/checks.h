@@ -99,12 +99,16 @@ void verify_module(Communicator& communicator, const torch::nn::Module& module,
 void verify_unused(Communicator& communicator, const std::vector<std::int64_t>& unused,
                    const std::vector<std::string>& names, bool may_differ, std::int64_t step);
 
+/// What a rank holds.
+struct ReplicaState {
+  std::vector<std::pair<std::string, at::Tensor>> tensors;  ///< by name
+  bool is_compared = true;  ///< false on a rank that has joined: its replica is behind
+};
+
 /// Compares the bytes of `state` over the ranks: one all-gather of a checksum, one more of a
 /// checksum per tensor if there is a difference.
 /// Errors: DdpError `replicas_differ` on every rank, naming the first tensor that differs and the
-///         ranks whose bytes are not rank 0's; CommError.
-void verify_replicas(Communicator& communicator,
-                     const std::vector<std::pair<std::string, at::Tensor>>& state,
-                     std::int64_t step);
+///         ranks whose bytes are not those of the first rank compared; CommError.
+void verify_replicas(Communicator& communicator, const ReplicaState& state, std::int64_t step);
 
 }  // namespace lockstep

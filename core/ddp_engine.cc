@@ -2,114 +2,22 @@
 // What surrounds the reducer: which tensors it gets, initial broadcast, buffers, no_sync.
 #include "core/ddp_engine.h"
 
-#include <torch/nn/modules/embedding.h>
+#include <torch/nn/module.h>
 #include <torch/types.h>
 
-#include <algorithm>
 #include <optional>
 #include <set>
-#include <unordered_set>
 
 #include "core/check.h"
 #include "core/checkpoint.h"
 #include "core/ddp_join.h"
+#include "core/module_selection.h"
 #include "core/module_states.h"
 #include "core/parameter_check.h"
 #include "core/reducer.h"
 
 namespace lockstep {
 namespace {
-
-using NamedTensors = torch::OrderedDict<std::string, at::Tensor>;
-
-// The tensors of `named` that are defined and not ignored, each once, by its first name (A1, A2).
-void append_distinct(const NamedTensors& named, const std::set<std::string>& ignored,
-                     std::unordered_set<const at::TensorImpl*>& seen,
-                     std::vector<std::string>& names, std::vector<at::Tensor>& tensors) {
-  for (const auto& item : named) {
-    const at::Tensor& tensor = item.value();
-    if (tensor.defined() && ignored.count(item.key()) == 0 &&
-        seen.insert(tensor.unsafeGetTensorImpl()).second) {
-      names.push_back(item.key());
-      tensors.push_back(tensor);
-    }
-  }
-}
-
-struct Selection {
-  std::vector<std::string> names;
-  std::vector<at::Tensor> tensors;
-};
-
-Selection select(const NamedTensors& named, const std::set<std::string>& ignored) {
-  Selection selection;
-  std::unordered_set<const at::TensorImpl*> seen;
-  append_distinct(named, ignored, seen, selection.names, selection.tensors);
-  return selection;
-}
-
-Selection trainable(const Selection& all) {
-  Selection selection;
-  for (std::size_t i = 0; i < all.tensors.size(); ++i) {
-    if (all.tensors[i].requires_grad()) {
-      selection.names.push_back(all.names[i]);
-      selection.tensors.push_back(all.tensors[i]);
-    }
-  }
-  return selection;
-}
-
-void check_ignored(const torch::nn::Module& module, const std::vector<std::string>& ignored) {
-  const NamedTensors parameters = module.named_parameters();
-  const NamedTensors buffers = module.named_buffers();
-  for (const std::string& name : ignored) {
-    LOCKSTEP_USAGE(parameters.contains(name) || buffers.contains(name),
-                   "ignored tensor '{}' is neither a parameter nor a buffer of the module", name);
-  }
-}
-
-// The weights of embeddings with sparse gradients (C4).
-void collect_sparse(const torch::nn::Module& module,
-                    std::unordered_set<const at::TensorImpl*>& sparse) {
-  const auto* embedding = dynamic_cast<const torch::nn::EmbeddingImpl*>(&module);
-  if (embedding != nullptr && embedding->options.sparse()) {
-    sparse.insert(embedding->weight.unsafeGetTensorImpl());
-  }
-  const auto* bag = dynamic_cast<const torch::nn::EmbeddingBagImpl*>(&module);
-  if (bag != nullptr && bag->options.sparse()) {
-    sparse.insert(bag->weight.unsafeGetTensorImpl());
-  }
-  for (const auto& child : module.children()) {
-    collect_sparse(*child, sparse);
-  }
-}
-
-SparseFlags sparse_flags(const torch::nn::Module& module, const std::vector<std::string>& declared,
-                         const Selection& selection) {
-  std::unordered_set<const at::TensorImpl*> sparse;
-  collect_sparse(module, sparse);
-  const NamedTensors parameters = module.named_parameters();
-  for (const std::string& name : declared) {
-    LOCKSTEP_USAGE(parameters.contains(name),
-                   "'{}', said to have sparse gradients, is no parameter of the module", name);
-    sparse.insert(parameters[name].unsafeGetTensorImpl());
-  }
-  SparseFlags flags;
-  for (const at::Tensor& tensor : selection.tensors) {
-    flags.push_back(sparse.count(tensor.unsafeGetTensorImpl()) > 0);
-  }
-  return flags;
-}
-
-void check_devices(const Selection& selection) {
-  for (std::size_t i = 0; i < selection.tensors.size(); ++i) {
-    LOCKSTEP_USAGE(
-        selection.tensors[i].device().type() == selection.tensors.front().device().type(),
-        "parameters must be on one type of device, but {} is on {} and {} on {}",
-        selection.names.front(), selection.tensors.front().device().str(), selection.names[i],
-        selection.tensors[i].device().str());
-  }
-}
 
 // The backward inside `checkpoint` ends before any accumulator runs, and with it the first backward
 // of a static graph, which would reduce nothing and record that no parameter is used (A11, L7).
@@ -140,6 +48,19 @@ struct DdpEngine::Impl {
     broadcast_options.site = site;
     broadcast_options.step = site == CallSite::kModuleStates ? -1 : step;
     broadcast_coalesced(*communicator, tensors, broadcast_options);
+  }
+
+  // `outputs`: null on a rank that has joined, which leaves nothing unused.
+  void check_unused(const std::vector<at::Tensor*>* outputs) const {
+    if (options.checks.level == Checks::kFull) {
+      verify_unused(*communicator,
+                    outputs == nullptr ? std::vector<std::int64_t>() : reducer->unused_in(*outputs),
+                    reducer->names(), options.find_unused_parameters || reducer->is_static(), step);
+    }
+  }
+
+  bool buffers_are_due(BufferHookPoint point) const {
+    return point == buffer_point && require_buffer_sync && options.broadcast_buffers && has_buffers;
   }
 
   bool synchronizes() const { return require_backward_sync && reducer->has_hooks(); }
@@ -180,11 +101,11 @@ DdpEngine::DdpEngine(torch::nn::Module& module, Communicator& communicator,
   LOCKSTEP_USAGE(options.logging_sample_rate > 0, "the logging sample rate is {}, but must be > 0",
                  options.logging_sample_rate);
   check_ignored(module, options.ignored);
-  Selection selection = trainable(select(module.named_parameters(), impl_->ignored));
+  Selection selection = trainable(parameters_of(module, impl_->ignored));
   LOCKSTEP_USAGE(!selection.tensors.empty(),
                  "the module has no parameter that requires a gradient: nothing to synchronise");
   check_devices(selection);
-  impl_->has_buffers = !select(module.named_buffers(), impl_->ignored).tensors.empty();
+  impl_->has_buffers = !buffers_of(module, impl_->ignored).tensors.empty();
   SparseFlags sparse = sparse_flags(module, options.sparse, selection);
   impl_->reducer =
       std::make_unique<Reducer>(std::move(selection.tensors), std::move(selection.names),
@@ -226,15 +147,19 @@ void DdpEngine::before_forward() {
     impl.watch->look(impl.module, impl.communicator->rank(), impl.step);
   }
   begin_collectives(has_gradients);
-  // Joined ranks take part in no comparison, and their replicas are behind.
-  if (synchronized && impl.watch && !impl.join.is_entered()) {
-    check_replicas();
+  if (synchronized && impl.watch) {
+    check_replicas(/*has_inputs=*/true);
   }
 }
 
 void DdpEngine::begin_collectives(bool has_gradients) {
   Impl& impl = *impl_;
   impl.reducer->set_step(impl.step);
+  const bool rebuilds = has_gradients && impl.reducer->rebuild_is_due();
+  if (impl.join.is_entered() &&
+      (rebuilds || impl.watch || impl.buffers_are_due(BufferHookPoint::kPreForward))) {
+    impl.join.agree();
+  }
   if (has_gradients) {
     impl.reducer->rebuild_buckets_if_due();
   }
@@ -246,44 +171,65 @@ void DdpEngine::shadow_forward(const ForwardPlan& plan) {
   Impl& impl = *impl_;
   impl.step = plan.step;
   begin_collectives(plan.has_gradients);
+  if (plan.synchronizes) {
+    ++impl.num_synchronized_forwards;
+    if (impl.watch) {
+      check_replicas(/*has_inputs=*/false);
+    }
+  }
   sync_buffers(BufferHookPoint::kPostForward);
   impl.require_buffer_sync = plan.synchronizes;
   if (plan.synchronizes) {
-    ++impl.num_synchronized_forwards;
+    check_static_graph_is_known();
+    impl.check_unused(nullptr);
     impl.reducer->reduce_zeros();
+  }
+}
+
+// The rank that joins before the first iteration of a static graph would have no counts to go by
+// when it trains again (L11).
+void DdpEngine::check_static_graph_is_known() const {
+  if (impl_->join.is_entered() && impl_->reducer->awaits_static_graph() &&
+      impl_->join.some_joined()) {
+    throw DdpError("join_static_graph",
+                   fmt::format("rank {}: some rank has no input for the first synchronised "
+                               "iteration, which records the static graph on every rank: give each "
+                               "rank at least one batch, or leave static_graph off",
+                               impl_->communicator->rank()));
   }
 }
 
 void DdpEngine::broadcast_states(std::int64_t root) {
   Impl& impl = *impl_;
-  std::vector<at::Tensor> states = select(impl.module.named_parameters(), impl.ignored).tensors;
+  std::vector<at::Tensor> states = parameters_of(impl.module, impl.ignored).tensors;
   if (impl.options.broadcast_buffers) {
-    const Selection buffers = select(impl.module.named_buffers(), impl.ignored);
+    const Selection buffers = buffers_of(impl.module, impl.ignored);
     states.insert(states.end(), buffers.tensors.begin(), buffers.tensors.end());
   }
   impl.broadcast(states, CallSite::kModuleStates, root);
 }
 
-void DdpEngine::check_replicas() {
+void DdpEngine::check_replicas(bool has_inputs) {
   Impl& impl = *impl_;
   const CheckOptions& checks = impl.options.checks;
   const std::int64_t every = checks.level == Checks::kFull ? 1 : checks.replicas_every;
   if (every == 0 || (impl.num_synchronized_forwards - 1) % every != 0) {
     return;
   }
-  std::vector<std::pair<std::string, at::Tensor>> state;
+  ReplicaState state;
+  state.is_compared = has_inputs;
   const auto add = [&](const Selection& selection) {
     for (std::size_t i = 0; i < selection.tensors.size(); ++i) {
-      state.emplace_back(selection.names[i], selection.tensors[i]);
+      state.tensors.emplace_back(selection.names[i], selection.tensors[i]);
     }
   };
-  add(select(impl.module.named_parameters(), impl.ignored));
+  add(parameters_of(impl.module, impl.ignored));
   if (impl.require_buffer_sync && impl.options.broadcast_buffers && impl.buffer_hook == nullptr) {
-    add(select(impl.module.named_buffers(), impl.ignored));  // else each rank's own
+    add(buffers_of(impl.module, impl.ignored));  // else each rank's own
   }
   if (impl.checked_state != nullptr) {
     const auto extra = impl.checked_state();
-    state.insert(state.end(), extra.begin(), extra.end());
+    state.tensors.insert(state.tensors.end(), extra.begin(), extra.end());
   }
   verify_replicas(*impl.communicator, state, impl.step);
 }
@@ -292,13 +238,12 @@ void DdpEngine::set_checked_state(CheckedState state) { impl_->checked_state = s
 
 void DdpEngine::sync_buffers(BufferHookPoint point) {
   Impl& impl = *impl_;
-  if (point != impl.buffer_point || !impl.require_buffer_sync || !impl.options.broadcast_buffers ||
-      !impl.has_buffers) {
+  if (!impl.buffers_are_due(point)) {
     return;
   }
   const std::int64_t root = impl.join.is_entered() ? impl.join.buffer_source() : 0;
   // Collected anew because modules replace their buffers (J3).
-  const Selection buffers = select(impl.module.named_buffers(), impl.ignored);
+  const Selection buffers = buffers_of(impl.module, impl.ignored);
   if (impl.buffer_hook == nullptr) {
     impl.broadcast(buffers.tensors, CallSite::kBuffers, root);
   } else {
@@ -328,10 +273,8 @@ void DdpEngine::after_forward(const std::vector<at::Tensor*>& outputs) {
   sync_buffers(BufferHookPoint::kPostForward);
   impl.require_buffer_sync = at::GradMode::is_enabled() && impl.synchronizes();
   if (impl.require_buffer_sync) {
-    if (impl.options.checks.level == Checks::kFull && !impl.join.is_entered()) {
-      verify_unused(*impl.communicator, impl.reducer->unused_in(outputs), impl.reducer->names(),
-                    impl.options.find_unused_parameters || impl.reducer->is_static(), impl.step);
-    }
+    check_static_graph_is_known();
+    impl.check_unused(&outputs);
     impl.reducer->divide_next_by(std::move(divisor));
     impl.reducer->arm(outputs);
   }
@@ -388,8 +331,6 @@ void DdpEngine::set_communicator(Communicator& communicator) {
 Joinable& DdpEngine::joinable() { return impl_->join; }
 
 Communicator& DdpEngine::communicator() { return *impl_->communicator; }
-
-bool DdpEngine::awaits_static_graph() const { return impl_->reducer->awaits_static_graph(); }
 
 DdpLoggingData DdpEngine::logging_data() const {
   DdpLoggingData data = impl_->logging;

@@ -134,10 +134,10 @@ class DdpEngine {
   struct Impl;
   void sync_buffers(BufferHookPoint point);
   void begin_collectives(bool has_gradients);
-  void check_replicas();
+  void check_replicas(bool has_inputs);
+  void check_static_graph_is_known() const;
   // For DdpJoin.
   Communicator& communicator();
-  bool awaits_static_graph() const;
   void shadow_forward(const ForwardPlan& plan);
   void broadcast_states(std::int64_t root);
 

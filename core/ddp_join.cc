@@ -60,16 +60,14 @@ std::int64_t DdpJoin::highest_rank(bool is_candidate) {
 
 std::int64_t DdpJoin::buffer_source() { return highest_rank(!is_shadowing_); }
 
+bool DdpJoin::some_joined() {
+  return sums_[0].item<std::int64_t>() < join_communicator().world_size();
+}
+
 Communicator& DdpJoin::join_communicator() { return engine_.communicator(); }
 
 void DdpJoin::enter_join(JoinContext& context) {
   LOCKSTEP_USAGE(context_ == nullptr, "rank {}: the wrapper is in a join already",
-                 join_communicator().rank());
-  // The rank that joins before the first iteration of a static graph would have no counts to go by
-  // when it trains again (L11).
-  LOCKSTEP_USAGE(!engine_.awaits_static_graph(),
-                 "rank {}: a static graph must have been through one synchronised iteration before "
-                 "it is joined: train one batch on all ranks first, or leave static_graph off",
                  join_communicator().rank());
   context_ = &context;
 }

@@ -30,10 +30,15 @@ class DdpJoin : public Joinable {
 
   /// Active ranks, at the start of each forward: notifies and announces, without waiting (O1).
   void begin_forward(const ForwardPlan& own);
+  /// Waits until all ranks agree on the plan, so that none is left alone in what it issues next.
+  /// Errors: as `end_forward`.
+  void agree() { agreed_plan(); }
   /// Active ranks, after the module's forward. Returns what the gradients of this iteration are to
   /// be divided by (O2). Errors: DdpError `join_plan_mismatch` on every rank if active ranks do not
   /// agree on the plan (O9); CommError.
   std::int64_t end_forward();
+  /// Whether some rank has joined, once the plan is agreed on.
+  bool some_joined();
   /// The highest active rank, whose buffers are the ones to take (J2). Errors: CommError.
   std::int64_t buffer_source();
 

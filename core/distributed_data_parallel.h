@@ -76,8 +76,9 @@ class DistributedDataParallel {
   /// if there are several (O3). Every forward counts as an iteration. Ranks that are still active
   /// use no_sync and no_grad alike, and let a backward follow every synchronised forward: joined
   /// ranks count on it.
-  /// Errors: UsageError for a static graph that has not been through a synchronised iteration, and
-  ///         for a join inside a join; DdpError `join_plan_mismatch`; as `lockstep::join`.
+  /// Errors: UsageError for a join inside a join; on every rank DdpError `join_plan_mismatch`, and
+  ///         `join_static_graph` if a rank has joined before the first synchronised iteration of a
+  ///         static graph; as `lockstep::join`.
   void join(const std::function<void()>& body, const JoinOptions& options = {}) {
     lockstep::join({&engine_.joinable()}, body, options);
   }

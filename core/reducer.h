@@ -59,6 +59,7 @@ class Reducer {
   /// (D). Issues two broadcasts then, nothing otherwise. True if buckets were rebuilt.
   /// Errors: as `check_finalized`; CommError.
   bool rebuild_buckets_if_due();
+  bool rebuild_is_due() const { return may_rebuild() && !ready_order_.empty(); }
   /// Errors: DdpError `reduction_unfinished` (K1) or `static_graph_changed` (K4).
   void check_finalized();
 

@@ -146,7 +146,7 @@ void Reducer::check_finalized() {
 
 bool Reducer::rebuild_buckets_if_due() {
   check_finalized();
-  if (!may_rebuild() || ready_order_.empty()) {
+  if (!rebuild_is_due()) {
     return false;
   }
   LOCKSTEP_CHECK(ready_order_.size() == parameters_.size(),

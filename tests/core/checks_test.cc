@@ -215,6 +215,39 @@ TEST(ChecksTest, ReplicasThatDriftAreNamedWithTensorAndRank) {
   }
 }
 
+// The joined rank's replica is behind; it is told, but not compared.
+TEST(ChecksTest, InsideJoinActiveRanksAreComparedAndJoinedOnesAreTold) {
+  for (const std::string mistake : {"none", "drift", "unused"}) {
+    const auto train = [&](LocalCommunicator& communicator) {
+      ParameterBank bank = scalar_bank(2);
+      BankDdp ddp(bank.ptr(), communicator, checked(Checks::kFull));
+      ddp.join([&] {
+        for (std::int64_t step = 0; step < 1 + 2 * std::min<std::int64_t>(communicator.rank(), 1);
+             ++step) {
+          const bool now = communicator.rank() == 2 && step == 2;
+          const at::NoGradGuard no_grad;
+          bank->parameter(1).add_(now && mistake == "drift" ? 2 : 1);
+          const at::AutoGradMode with_grad(true);
+          train_once(ddp, now && mistake == "unused" ? std::vector<Term>{{0, 1.0}} : all_terms(2));
+        }
+      });
+    };
+    if (mistake == "none") {
+      run_ranks(3, [&](LocalCommunicator& communicator) {
+        train(communicator);
+        return 0;
+      });
+      continue;
+    }
+    for (const std::string& error : errors_of(3, train)) {
+      EXPECT_THAT(error,
+                  HasSubstr(mistake == "drift" ? "replicas_differ: " : "unused_parameters: "));
+      EXPECT_THAT(error, HasSubstr(mistake == "drift" ? "p1 of rank(s) 2 is not that of rank 1"
+                                                      : "rank(s) 2 does not use p1"));
+    }
+  }
+}
+
 TEST(ChecksTest, ReplicasAreComparedAsOftenAsAsked) {
   for (const std::int64_t every : {0, 1, 3}) {
     const auto counts = run_ranks(2, [&](LocalCommunicator& communicator) {

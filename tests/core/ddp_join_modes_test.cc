@@ -16,23 +16,19 @@ namespace {
 using ::testing::Each;
 using ::testing::ElementsAre;
 
-TEST(DdpJoinModesTest, AStaticGraphIsJoinedAfterItsFirstIterationAndRefusedBefore) {
+TEST(DdpJoinModesTest, AStaticGraphIsJoinedOnceItIsRecorded) {
   DdpOptions options = one_parameter_per_bucket();
   options.static_graph = true;
   const auto results = run_ranks(2, [&](LocalCommunicator& communicator) {
     ParameterBank bank = scalar_bank(3);
     BankDdp ddp(bank.ptr(), communicator, options);
-    communicator.clear_log();
-    EXPECT_THROW(ddp.join([] { ADD_FAILURE() << "the body has run"; }), UsageError);
-    EXPECT_TRUE(communicator.log().empty());
     // p2 is used by rank 1 only, p0 by both, p1 by none.
     const std::vector<Term> terms = communicator.rank() == 0
                                         ? std::vector<Term>{{0, 4.0}}
                                         : std::vector<Term>{{0, 8.0}, {2, 8.0}};
-    train_once(ddp, terms);
-    std::vector<Values> seen{gradients(*bank)};
+    std::vector<Values> seen;
     ddp.join([&] {
-      for (std::int64_t i = 0; i < 4 * communicator.rank(); ++i) {
+      for (std::int64_t i = 0; i < 1 + 4 * communicator.rank(); ++i) {
         clear_gradients(*bank);
         train_once(ddp, terms);
         seen.push_back(gradients(*bank));
@@ -45,6 +41,24 @@ TEST(DdpJoinModesTest, AStaticGraphIsJoinedAfterItsFirstIterationAndRefusedBefor
   EXPECT_EQ(results[1][0], (Values{6, kNone, 4}));
   for (std::size_t i = 1; i < 5; ++i) {
     EXPECT_EQ(results[1][i], (Values{4, kNone, 4}));
+  }
+}
+
+TEST(DdpJoinModesTest, ARankThatJoinsBeforeAStaticGraphIsRecordedIsAnErrorOnEveryRank) {
+  DdpOptions options;
+  options.static_graph = true;
+  const auto outcomes = try_run_ranks(3, [&](LocalCommunicator& communicator) {
+    NotingDdp ddp(std::make_shared<NotingImpl>(), communicator, options);
+    ddp.join([&] {
+      if (communicator.rank() != 1) {
+        ddp.forward().backward();
+      }
+    });
+  });
+  for (const auto& outcome : outcomes) {
+    const auto error = outcome.error_as<DdpError>();
+    ASSERT_TRUE(error.has_value());
+    EXPECT_EQ(error->kind(), "join_static_graph");
   }
 }
 

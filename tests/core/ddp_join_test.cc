@@ -110,6 +110,32 @@ TEST(DdpJoinTest, ActiveRanksThatDisagreeOnNoSyncOrNoGradFailOnEveryRankInThatIt
   }
 }
 
+// The joined rank stops before a rebuild, buffers and checks, so that nobody may wait for it there.
+TEST(DdpJoinTest, RanksThatDisagreeFailEverywhereWhateverElseIsDue) {
+  for (const std::string due : {"buffers", "rebuild", "checks"}) {
+    DdpOptions options;
+    options.broadcast_buffers = due == "buffers";
+    options.find_unused_parameters = due != "rebuild";
+    options.checks.level = due == "checks" ? Checks::kFull : Checks::kOff;
+    const auto outcomes = try_run_ranks(3, [&](LocalCommunicator& communicator) {
+      NotingDdp ddp(std::make_shared<NotingImpl>(), communicator, options);
+      ddp.join([&] {
+        ddp.forward().backward();
+        if (communicator.rank() == 1) {
+          ddp.forward().backward();
+        } else if (communicator.rank() == 2) {
+          ddp.no_sync([&] { ddp.forward().backward(); });
+        }
+      });
+    });
+    for (const auto& outcome : outcomes) {
+      const auto error = outcome.error_as<DdpError>();
+      ASSERT_TRUE(error.has_value()) << due;
+      EXPECT_EQ(error->kind(), "join_plan_mismatch") << due;
+    }
+  }
+}
+
 // Evaluation between two training iterations issues buffers only; steps given by the script reach
 // the joined rank's tags.
 TEST(DdpJoinTest, ForwardsWithoutGradientsAreShadowedAndStepsAreTakenOver) {
