@@ -49,6 +49,8 @@ find_file(LOCKSTEP_TORCH_REDUCER_HEADER torch/csrc/distributed/c10d/reducer.hpp
   PATHS ${LOCKSTEP_TORCH_INCLUDE_DIR})
 if(LOCKSTEP_TORCH_REDUCER_HEADER)
   set(LOCKSTEP_WITH_TORCH_REDUCER ON)
+  # Where LibTorch logs with it, and tells of everything that a reducer is asked to do.
+  find_library(LOCKSTEP_GLOG_LIBRARY glog)
 endif()
 
 find_path(LOCKSTEP_XXHASH_INCLUDE_DIR xxhash.h REQUIRED)

@@ -81,9 +81,10 @@ struct OptimizerSpec {
 /// [train]
 struct TrainSpec {
   std::int64_t steps = 3;
-  std::int64_t batch_per_rank = 4;         ///< samples per rank and step, over all micro-batches
-  std::int64_t micro_batches = 1;          ///< divides batch_per_rank
-  std::int64_t forwards_per_backward = 1;  ///< divides the samples of a micro-batch (E13)
+  std::vector<std::int64_t> steps_of_rank;  ///< uneven inputs: one per rank; empty: all `steps`
+  std::int64_t batch_per_rank = 4;          ///< samples per rank and step, over all micro-batches
+  std::int64_t micro_batches = 1;           ///< divides batch_per_rank
+  std::int64_t forwards_per_backward = 1;   ///< divides the samples of a micro-batch (E13)
   /// "sum": one backward from the sum of their losses; "each": one after the other, from each (F9)
   std::string backward_from = "sum";
   std::string sync_on = "last";           ///< "every" | "last" | "never" micro-batch of a step
@@ -112,9 +113,14 @@ struct DdpSpec {
   /// "quantize_per_channel" | "power_sgd" | "post_local_sgd" (N)
   std::string hook = "none";
   std::string checks = "off";  ///< "off" | "fast" | "full"
+  /// "off" | "divide_by_initial" | "divide_by_active" | "throw" (O2, O4)
+  std::string join = "off";
 
   /// PyTorch's reducer can stand in the place of our DDP.
-  bool peer_can_stand_in() const { return sync == "ddp" && hook == "none" && checks == "off"; }
+  bool peer_can_stand_in() const {
+    return sync == "ddp" && checks == "off" &&
+           (hook == "none" || hook == "all_reduce" || hook == "fp16_compress");
+  }
 };
 
 /// Whether gradients are reduced inside backward, bucket by bucket: our DDP and PyTorch's.
@@ -166,8 +172,8 @@ struct FaultSpec {
   /// "forgotten_parameter", "mixed_steps", "stale_gradient", "sync_before_last_micro_batch",
   /// "clip_before_sync", "replaced_parameter", "optimizer_on_copies", "buffers_not_synced",
   /// "corrupt_gradient", "exit", "crash", "optimizer_not_loaded", "other_dtype", "other_shape",
-  /// "local_batch_norm"; to collectives: "skip_wait", "skip_collective", "swap_collectives",
-  /// "wrong_numel", "wrong_dtype", "transport_error", "corrupt_payload"
+  /// "local_batch_norm", "join_divisor"; to collectives: "skip_wait", "skip_collective",
+  /// "swap_collectives", "wrong_numel", "wrong_dtype", "transport_error", "corrupt_payload"
   std::string kind;
   std::vector<std::int64_t> ranks;     ///< empty: all
   std::vector<std::int64_t> steps;     ///< empty: all
@@ -205,7 +211,8 @@ struct ExpectSpec {
   std::string schedules = "all";  ///< "all" | "some": of those tried, which must end like this
   // diverged
   std::optional<std::int64_t> step;  ///< also error, crash
-  std::string phase;  ///< "init" | "forward" | "gradient" | "parameter" | "buffer" | "optimizer"
+  /// "init" | "forward" | "gradient" | "parameter" | "buffer" | "optimizer" | "final"
+  std::string phase;
   std::optional<std::int64_t> rank;  ///< also error, crash
   std::string tensor;
   std::string cause;   ///< "times_world_size", "local_only", ...

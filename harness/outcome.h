@@ -32,7 +32,8 @@ struct CauseHypothesis {
 struct Divergence {
   std::string oracle;      ///< "ranks" | "replay" | "serial"
   std::int64_t step = -1;  ///< -1: after construction
-  std::string phase;  ///< "init" | "forward" | "gradient" | "parameter" | "buffer" | "optimizer"
+  /// "init" | "forward" | "gradient" | "parameter" | "buffer" | "optimizer" | "final"
+  std::string phase;
   std::vector<std::int64_t> ranks;  ///< ranks that differ, ascending
   std::string tensor;
   std::int64_t element = -1;               ///< flat index; -1: the whole tensor (defined or not)
@@ -61,9 +62,10 @@ struct Cure {
 struct StepSummary {
   std::int64_t step = 0;
   std::optional<double> reference_loss;  ///< serial reference, or the mean of the replay's ranks
-  std::vector<double> losses;            ///< per rank, mean over micro-batches
+  std::vector<double> losses;            ///< per rank that made it, mean over micro-batches
   std::uint64_t reference_checksum = 0;  ///< of the replay reference's parameters
-  std::vector<std::uint64_t> checksums;  ///< per rank, of the parameters after the update
+  /// Per rank, of the parameters after the update; 0: it did not make the step.
+  std::vector<std::uint64_t> checksums;
 };
 
 /// How one rank stands, for deadlocks, errors and crashes.

@@ -22,6 +22,8 @@ const char* to_string(Phase phase) {
       return "update";
     case Phase::kScript:
       return "script";
+    case Phase::kJoin:
+      return "join";
     case Phase::kDone:
       return "done";
   }

@@ -17,6 +17,7 @@ enum class Phase : std::uint8_t {
   kSync,
   kUpdate,
   kScript,
+  kJoin,
   kDone
 };
 const char* to_string(Phase phase);

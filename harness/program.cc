@@ -148,6 +148,11 @@ StepPlan plan_step(const Case& value, Role role, std::int64_t rank, std::int64_t
   return plan;
 }
 
+std::int64_t given_steps(const TrainSpec& train, std::int64_t rank) {
+  return train.steps_of_rank.empty() ? train.steps
+                                     : train.steps_of_rank[static_cast<std::size_t>(rank)];
+}
+
 double loss_scale(const Case& value) {
   // A mean over a window of micro-batches is the mean of their means; a sum is their sum.
   double scale =
@@ -160,6 +165,7 @@ double loss_scale(const Case& value) {
 
 Program compile_ranks(const Case& value, Role role, std::shared_ptr<const Dataset> data) {
   Program program{value, role, {}, data != nullptr ? std::move(data) : draw_data(value)};
+  const std::vector<std::int64_t> known_steps = steps_by_rank(value);
   for (std::int64_t rank = 0; rank < value.world.ranks; ++rank) {
     RankProgram of_rank;
     of_rank.rank = rank;
@@ -170,7 +176,10 @@ Program compile_ranks(const Case& value, Role role, std::shared_ptr<const Datase
     }
     const bool same = subject && has_fault(value, "same_batches", rank, -1);
     const auto batches = batches_of_rank(value, same ? 0 : rank);
-    for (std::int64_t step = 0; step < value.train.steps; ++step) {
+    // The subject finds out by itself that its script leaves.
+    const std::int64_t num_steps =
+        subject ? given_steps(value.train, rank) : known_steps[static_cast<std::size_t>(rank)];
+    for (std::int64_t step = 0; step < num_steps; ++step) {
       const bool lags = subject && step > 0 && has_fault(value, "mixed_steps", rank, step);
       const auto& batch = batches[static_cast<std::size_t>(lags ? step - 1 : step)];
       of_rank.steps.push_back(plan_step(value, role, rank, step, batch));
@@ -210,6 +219,22 @@ bool is_one_batch(const Case& value) {
          value.train.forwards_per_backward == 1 && sparse_parameters(value.model).empty();
 }
 
+std::vector<std::int64_t> steps_by_rank(const Case& value) {
+  std::vector<std::int64_t> steps;
+  for (std::int64_t rank = 0; rank < value.world.ranks; ++rank) {
+    std::int64_t own = given_steps(value.train, rank);
+    for (const AtSpec& at : value.at) {
+      if (value.ddp.join != "off" && at.leave && covers(at.ranks, rank)) {
+        const std::int64_t first =
+            at.steps.empty() ? 0 : *std::min_element(at.steps.begin(), at.steps.end());
+        own = std::min(own, first + (at.when == "after_step" ? 1 : 0));
+      }
+    }
+    steps.push_back(own);
+  }
+  return steps;
+}
+
 std::shared_ptr<const Dataset> draw_data(const Case& value) {
   return std::make_shared<const Dataset>(value);
 }
@@ -229,13 +254,20 @@ Program compile_serial(const Case& value, std::shared_ptr<const Dataset> data) {
   // DDP's average of W local losses is the global loss where that is a mean. A sum over the global
   // batch is W times larger, which `scale_loss_by_world_size` makes up for on the ranks.
   serial.loss_scale = 1.0;
-  for (std::int64_t step = 0; step < value.train.steps; ++step) {
-    const auto at = static_cast<std::size_t>(step);
+  const auto longest = std::max_element(
+      ranks.ranks.begin(), ranks.ranks.end(),
+      [](const RankProgram& a, const RankProgram& b) { return a.steps.size() < b.steps.size(); });
+  for (std::size_t at = 0; at < longest->steps.size(); ++at) {
     StepPlan plan;
-    plan.step = step;
-    plan.events = ranks.ranks.front().steps[at].events;
+    plan.step = longest->steps[at].step;
+    plan.events = longest->steps[at].events;
     MicroBatch global;
+    std::int64_t num_active = 0;
     for (const RankProgram& rank : ranks.ranks) {
+      if (at >= rank.steps.size()) {
+        continue;
+      }
+      ++num_active;
       for (const MicroBatch& micro : rank.steps[at].micro_batches) {
         for (const Part& part : micro.parts) {
           auto same = std::find_if(global.parts.begin(), global.parts.end(),
@@ -249,7 +281,8 @@ Program compile_serial(const Case& value, std::shared_ptr<const Dataset> data) {
       }
     }
     for (Part& part : global.parts) {
-      part.mean_over = value.world.ranks * value.train.batch_per_rank;
+      part.mean_over = (value.ddp.join == "divide_by_active" ? num_active : value.world.ranks) *
+                       value.train.batch_per_rank;
     }
     plan.micro_batches.push_back(std::move(global));
     serial.steps.push_back(std::move(plan));

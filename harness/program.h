@@ -65,6 +65,9 @@ std::string why_no_serial(const Case& value);
 /// changes nothing. Sparse gradients are coalesced all the same, which adds rows in another order.
 bool is_one_batch(const Case& value);
 
+/// How many steps each rank has inputs for. Inside join a rank that leaves the loop has none left.
+std::vector<std::int64_t> steps_by_rank(const Case& value);
+
 /// The samples of a case, for all programs that are compiled from it. Does not change: any thread.
 std::shared_ptr<const Dataset> draw_data(const Case& value);
 
@@ -74,8 +77,8 @@ Program compile_subject(const Case& value, std::shared_ptr<const Dataset> data =
 /// What they were meant to do: the same without faults, without events that are unknown to
 /// references, and with state changes only where all ranks make them.
 Program compile_replay(const Case& value, std::shared_ptr<const Dataset> data = nullptr);
-/// One process on the concatenated global batch: one micro-batch per step, one part per distinct
-/// route, no synchronisation.
+/// One process on the concatenated global batch of the ranks that have inputs: one micro-batch per
+/// step, one part per distinct route, no synchronisation.
 Program compile_serial(const Case& value, std::shared_ptr<const Dataset> data = nullptr);
 
 }  // namespace lockstep::harness

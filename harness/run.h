@@ -91,6 +91,8 @@ struct RankRun {
   Snapshot initial_parameters;  ///< after wrapping
   Snapshot initial_buffers;
   std::vector<StepRecord> steps;
+  Snapshot final_parameters;  ///< with join only: after its end, when all ranks are alike again
+  Snapshot final_buffers;
   Ending ending = Ending::kFinished;
   std::string error_kind;  ///< kFailed: "reduction_unfinished", "desync", "script", ...
   std::string error_message;

@@ -55,12 +55,12 @@ void archive_fields(Archive& archive, Self& self, const CollectiveRecord* /*reco
 
 template <class Archive, class Self>
 void archive_fields(Archive& archive, Self& self, const RankRun* /*record*/) {
-  auto& [rank, initial_parameters, initial_buffers, steps, ending, error_kind, error_message,
-         signal, at_step, at_phase, waiting, never_ready, bucket_all_reduces, rebuilds,
-         collectives] = self;
-  archive(rank, initial_parameters, initial_buffers, steps, ending, error_kind, error_message,
-          signal, at_step, at_phase, waiting, never_ready, bucket_all_reduces, rebuilds,
-          collectives);
+  auto& [rank, initial_parameters, initial_buffers, steps, final_parameters, final_buffers, ending,
+         error_kind, error_message, signal, at_step, at_phase, waiting, never_ready,
+         bucket_all_reduces, rebuilds, collectives] = self;
+  archive(rank, initial_parameters, initial_buffers, steps, final_parameters, final_buffers, ending,
+          error_kind, error_message, signal, at_step, at_phase, waiting, never_ready,
+          bucket_all_reduces, rebuilds, collectives);
 }
 
 namespace {
@@ -89,6 +89,8 @@ void check_record(const RankRun& run) {
   LOCKSTEP_USAGE(run.ending <= Ending::kCrashed, "unknown ending {}", static_cast<int>(run.ending));
   check_slots(run.initial_parameters);
   check_slots(run.initial_buffers);
+  check_slots(run.final_parameters);
+  check_slots(run.final_buffers);
   for (const StepRecord& step : run.steps) {
     check_slots(step.gradients);
     check_slots(step.parameters);

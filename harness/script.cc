@@ -103,8 +103,11 @@ void Script::evaluate(const AtSpec& at, const StepPlan& plan) {
   const Route everything;
   std::vector<ReplicaInput> inputs;
   for (std::size_t k = 0; k < parts_.replicas.size(); ++k) {
-    const auto& micro_batches =
-        parts_.replicas[k].program->steps[static_cast<std::size_t>(plan.step)].micro_batches;
+    const std::vector<StepPlan>& steps = parts_.replicas[k].program->steps;
+    if (static_cast<std::size_t>(plan.step) >= steps.size()) {
+      continue;  // has no inputs
+    }
+    const auto& micro_batches = steps[static_cast<std::size_t>(plan.step)].micro_batches;
     const auto& samples = micro_batches.front().parts.front().samples;
     inputs.push_back({k, parts_.data.inputs(samples), &everything});
     parts_.replicas[k].model->eval();

@@ -26,6 +26,7 @@ class Trainer {
         records_(records),
         range_(range),
         exact_(parts.program.value.data.exact),
+        joins_(parts.program.value.ddp.join != "off"),
         uses_dropout_(uses_dropout(parts.program.value.model)),
         script_(parts) {
     for (const Replica& replica : parts.replicas) {
@@ -38,9 +39,26 @@ class Trainer {
   }
 
   Ending run() {
-    const std::size_t num_steps = parts_.replicas.front().program->steps.size();
+    parts_.sync.run([this] { run_steps(); });
+    record_final();
+    parts_.position.enter(Phase::kDone);
+    return script_.leaves() ? Ending::kLeft : Ending::kFinished;
+  }
+
+ private:
+  void run_steps() {
+    std::size_t num_steps = 0;
+    for (const Replica& replica : parts_.replicas) {
+      num_steps = std::max(num_steps, replica.program->steps.size());
+    }
     for (std::size_t at = 0; at < num_steps; ++at) {
-      const StepPlan& plan = parts_.replicas.front().program->steps[at];
+      active_.clear();
+      for (std::size_t k = 0; k < parts_.replicas.size(); ++k) {
+        if (at < parts_.replicas[k].program->steps.size()) {
+          active_.push_back(k);
+        }
+      }
+      const StepPlan& plan = step_plan(at);
       if (plan.step < range_.first || plan.step >= range_.end) {
         continue;
       }
@@ -52,14 +70,18 @@ class Trainer {
       }
       tell(EventKind::kStepEnd, plan.step);
     }
-    parts_.position.enter(Phase::kDone);
-    return script_.leaves() ? Ending::kLeft : Ending::kFinished;
+    if (joins_) {
+      parts_.position.enter(Phase::kJoin);
+    }
   }
 
- private:
+  const StepPlan& step_plan(std::size_t at) const {
+    return parts_.replicas[active_.front()].program->steps[at];
+  }
+
   // Returns false if the script left the loop.
   bool run_step(std::size_t at) {
-    const StepPlan& plan = parts_.replicas.front().program->steps[at];
+    const StepPlan& plan = step_plan(at);
     if (script_.skips_step()) {
       return true;
     }
@@ -92,7 +114,7 @@ class Trainer {
 
   void run_micro_batch(std::size_t at, std::size_t micro, StepRecord& record,
                        std::vector<std::vector<double>>& losses) {
-    const StepPlan& plan = parts_.replicas.front().program->steps[at];
+    const StepPlan& plan = step_plan(at);
     const bool sync = plan.micro_batches[micro].sync;
     const auto place = static_cast<std::int64_t>(micro);
     script_.run(plan, "before_forward", place);
@@ -101,7 +123,7 @@ class Trainer {
     }
     phase(Phase::kForward, record);
     const std::vector<MicroLoss> of_replicas = forward(at, place, sync);
-    for (std::size_t k = 0; k < of_replicas.size(); ++k) {
+    for (const std::size_t k : active_) {
       losses[k].push_back(of_replicas[k].total.item<double>());
     }
     script_.run(plan, "after_forward", place);
@@ -137,15 +159,16 @@ class Trainer {
       const StepPlan& plan = parts_.replicas[k].program->steps[at];
       return plan.micro_batches[static_cast<std::size_t>(micro)].parts;
     };
-    for (std::size_t p = 0; p < parts_of(0).size(); ++p) {
+    for (std::size_t p = 0; p < parts_of(active_.front()).size(); ++p) {
       std::vector<ReplicaInput> inputs;
-      for (std::size_t k = 0; k < parts_.replicas.size(); ++k) {
+      for (const std::size_t k : active_) {
         const Part& part = parts_of(k)[p];
         inputs.push_back({k, parts_.data.inputs(part.samples), &part.route});
       }
       const auto outputs = run_forward(inputs, {at, micro, static_cast<std::int64_t>(p)}, sync);
-      for (std::size_t k = 0; k < parts_.replicas.size(); ++k) {
-        add_losses(k, parts_of(k)[p], outputs[k], losses[k]);
+      for (std::size_t i = 0; i < inputs.size(); ++i) {
+        const std::size_t k = inputs[i].replica;
+        add_losses(k, parts_of(k)[p], outputs[i], losses[k]);
       }
     }
     for (MicroLoss& loss : losses) {
@@ -332,8 +355,21 @@ class Trainer {
     records_.front().initial_parameters = parameter_taker_->take(parameters_.front().tensors);
   }
 
+  void record_final() {
+    if (!joins_) {
+      return;
+    }
+    for (std::size_t k = 0; k < parts_.replicas.size(); ++k) {
+      records_[k].final_buffers = buffer_takers_[k].take(buffers_[k].tensors);
+    }
+    records_.front().final_parameters = parameter_taker_->take(parameters_.front().tensors);
+  }
+
   void finish_record(StepRecord record, std::vector<std::vector<double>>& losses) {
-    for (std::size_t k = 1; k < parts_.replicas.size(); ++k) {
+    for (const std::size_t k : active_) {
+      if (k == 0) {
+        continue;
+      }
       StepRecord of_replica;
       of_replica.step = record.step;
       of_replica.losses = std::move(losses[k]);
@@ -356,9 +392,11 @@ class Trainer {
   std::vector<RankRun>& records_;
   const StepRange range_;
   bool exact_;
+  bool joins_;
   bool watched_ = false;
   bool uses_dropout_;
   Script script_;
+  std::vector<std::size_t> active_;                    // replicas with inputs for this step
   std::vector<NamedParameters> parameters_, buffers_;  // per replica
   std::vector<SnapshotTaker> buffer_takers_;
   std::optional<SnapshotTaker> gradient_taker_, parameter_taker_, optimizer_taker_;

@@ -54,7 +54,8 @@ struct StepRange {
 
 /// Trains to the end of the range or program (kFinished), until the script leaves the loop (kLeft),
 /// or until something is thrown. A program may be trained range after range, with the same parts or
-/// with others.
+/// with others. With join a rank is at the end when all are. Replicas with fewer steps than others
+/// sit the rest out; with the first one are the numbers of every step.
 ///
 /// `records` gets one RankRun per replica, filled as steps complete, so that what was done before
 /// an error is there. Replicas after the first record losses and buffers only.

@@ -26,12 +26,19 @@ bool passes(const Case& value, Executor& simulator) {
   References references;
   references.ranks = true;
   references.replay = &replay;
+  references.num_steps = steps_by_rank(value);
   return !compare_runs(run, references).divergence;
 }
 
 bool disturbs_some_ranks(const AtSpec& at) {
   return !at.ranks.empty() &&
          (at.leave || at.skip_step || at.detach || at.evaluate > 0 || !at.collective.empty());
+}
+
+bool has_uneven_inputs(const Case& value) {
+  const std::vector<std::int64_t> steps = steps_by_rank(value);
+  return std::any_of(steps.begin(), steps.end(),
+                     [&](std::int64_t count) { return count != steps.front(); });
 }
 
 }  // namespace
@@ -54,6 +61,16 @@ std::optional<Cure> find_cure(const Case& value, Executor& simulator) {
       return Cure{"broadcast_buffers_off",
                   "set ddp.broadcast_buffers = false: run again on the same schedule, every rank "
                   "finished with the right bits"};
+    }
+  }
+  if (reduces_in_backward(value.ddp) && value.ddp.join == "off") {
+    Case cured = value;
+    cured.ddp.join = "divide_by_initial";
+    if (has_uneven_inputs(cured) && passes(cured, simulator)) {
+      return Cure{"join",
+                  "set ddp.join, so that ranks without inputs take part in the others' "
+                  "iterations: run again on the same schedule, every rank finished with the right "
+                  "bits"};
     }
   }
   if (std::any_of(value.at.begin(), value.at.end(), disturbs_some_ranks)) {

@@ -12,6 +12,7 @@ namespace lockstep::harness {
 /// Tries, on the same schedule, in this order:
 ///   find_unused_parameters   switch the option on
 ///   broadcast_buffers_off    leave buffers alone in forward
+///   join                     let ranks without inputs shadow the others, where inputs are uneven
 ///   all_ranks                let all ranks do what the scripted disturbances do on some
 /// and returns the first after which every rank finishes and the ranks agree with each other and
 /// with the replay reference, bit for bit.

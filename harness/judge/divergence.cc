@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "harness/judge/compare.h"
 #include "harness/snapshot.h"
@@ -34,40 +35,73 @@ class Comparer {
 
   Comparison compare() {
     if (!compare_initial()) {
-      for (const StepRecord& record : subject_.ranks.front().steps) {
+      for (const StepRecord& record : longest().steps) {
         step_ = record.step;
-        records_.clear();
-        for (const RankRun& rank : subject_.ranks) {
-          if (const StepRecord* of_rank = find_step(rank, step_)) {
-            records_.push_back(of_rank);
-          }
-        }
-        if (!found_ && records_.size() == subject_.ranks.size()) {
+        if (!found_ && find_records()) {
           compare_step();
         }
       }
       compare_step_sets();
+      compare_final();
     }
     return {found_, worst_};
   }
 
  private:
+  struct RankRecord {
+    std::int64_t rank;
+    const StepRecord* record;
+  };
+  struct RankSnapshot {
+    std::int64_t rank;
+    const Snapshot* snapshot;
+  };
+
+  std::int64_t num_steps(std::int64_t rank) const {
+    return references_.num_steps.empty() ? std::numeric_limits<std::int64_t>::max()
+                                         : references_.num_steps[static_cast<std::size_t>(rank)];
+  }
+
+  // The first rank of those that have inputs for the most steps.
+  const RankRun& longest() const {
+    return *std::max_element(subject_.ranks.begin(), subject_.ranks.end(),
+                             [this](const RankRun& a, const RankRun& b) {
+                               return num_steps(a.rank) < num_steps(b.rank);
+                             });
+  }
+
+  // False if a rank that has inputs did not complete the step.
+  bool find_records() {
+    records_.clear();
+    for (const RankRun& rank : subject_.ranks) {
+      if (num_steps(rank.rank) > step_) {
+        records_.push_back({rank.rank, find_step(rank, step_)});
+      }
+    }
+    return std::all_of(records_.begin(), records_.end(),
+                       [](const RankRecord& of_rank) { return of_rank.record != nullptr; });
+  }
+
+  std::vector<RankSnapshot> of_all(Snapshot RankRun::*member) const {
+    std::vector<RankSnapshot> list;
+    for (const RankRun& rank : subject_.ranks) {
+      list.push_back({rank.rank, &(rank.*member)});
+    }
+    return list;
+  }
+
   bool compare_initial() {
     step_ = -1;
-    const auto initial = [](const RankRun& rank) -> const Snapshot& {
-      return rank.initial_parameters;
-    };
     const auto& expected = references_.replay != nullptr
                                ? references_.replay->ranks.front().initial_parameters
                                : subject_.ranks.front().initial_parameters;
     if (references_.ranks || references_.replay != nullptr) {
-      compare_all_ranks("init", expected, initial);
+      compare_all_ranks("init", expected, of_all(&RankRun::initial_parameters));
     }
     // A broadcast at construction gives all ranks rank 0's buffers, too.
     if (!found_ && references_.replay != nullptr) {
-      compare_all_ranks(
-          "init", references_.replay->ranks.front().initial_buffers,
-          [](const RankRun& rank) -> const Snapshot& { return rank.initial_buffers; });
+      compare_all_ranks("init", references_.replay->ranks.front().initial_buffers,
+                        of_all(&RankRun::initial_buffers));
     }
     return found_.has_value();
   }
@@ -88,8 +122,37 @@ class Comparer {
     compare_phase(kOptimizer);
   }
 
-  const StepRecord* replay_step(std::size_t rank) const {
-    return find_step(references_.replay->ranks[rank], step_);
+  const StepRecord* replay_step(std::int64_t rank) const {
+    return find_step(references_.replay->ranks[static_cast<std::size_t>(rank)], step_);
+  }
+
+  // What join leaves: one state on all ranks. Buffers that are not synchronised stay each rank's.
+  void compare_final() {
+    const bool all_ended =
+        std::all_of(subject_.ranks.begin(), subject_.ranks.end(),
+                    [](const RankRun& rank) { return rank.final_parameters.slots != nullptr; });
+    if (found_ || !all_ended || (!references_.ranks && references_.replay == nullptr)) {
+      return;
+    }
+    step_ = longest().steps.empty() ? -1 : longest().steps.back().step;
+    const Run* replay = references_.replay;
+    compare_all_ranks("final",
+                      (replay != nullptr ? *replay : subject_).ranks.front().final_parameters,
+                      of_all(&RankRun::final_parameters));
+    for (std::size_t rank = 0; replay != nullptr && rank < subject_.ranks.size(); ++rank) {
+      compare_buffers_of(static_cast<std::int64_t>(rank), "final",
+                         replay->ranks[rank].final_buffers, subject_.ranks[rank].final_buffers);
+    }
+  }
+
+  static std::vector<std::int64_t> steps_below(std::int64_t limit, const RankRun& rank) {
+    std::vector<std::int64_t> steps;
+    for (const StepRecord& record : rank.steps) {
+      if (record.step < limit) {
+        steps.push_back(record.step);
+      }
+    }
+    return steps;
   }
 
   // A rank that ended well without a step that rank 0 made, or with one more, is not in step.
@@ -101,16 +164,18 @@ class Comparer {
           (first.ending != Ending::kFinished && first.ending != Ending::kLeft)) {
         return;
       }
-      for (std::size_t i = 0; i < std::max(rank.steps.size(), first.steps.size()); ++i) {
-        const bool in_both = i < rank.steps.size() && i < first.steps.size();
-        if (in_both && rank.steps[i].step == first.steps[i].step) {
+      const std::int64_t limit = std::min(num_steps(rank.rank), num_steps(first.rank));
+      const std::vector<std::int64_t> here = steps_below(limit, rank);
+      const std::vector<std::int64_t> there = steps_below(limit, first);
+      for (std::size_t i = 0; i < std::max(here.size(), there.size()); ++i) {
+        if (i < here.size() && i < there.size() && here[i] == there[i]) {
           continue;
         }
-        step_ = i < first.steps.size() ? first.steps[i].step : rank.steps[i].step;
+        step_ = i < there.size() ? there[i] : here[i];
         Divergence divergence;
         divergence.tensor = "(steps completed)";
-        divergence.expected = fmt::format("{} steps", first.steps.size());
-        divergence.actual = fmt::format("{} steps", rank.steps.size());
+        divergence.expected = fmt::format("{} steps", there.size());
+        divergence.actual = fmt::format("{} steps", here.size());
         accuse("ranks", "parameter", {rank.rank}, divergence);
         break;
       }
@@ -118,9 +183,9 @@ class Comparer {
   }
 
   void compare_losses() {
-    for (std::size_t rank = 0; rank < subject_.ranks.size() && !found_; ++rank) {
-      const StepRecord& record = *records_[rank];
-      const StepRecord* replay = replay_step(rank);
+    for (const RankRecord& of_rank : records_) {
+      const StepRecord& record = *of_rank.record;
+      const StepRecord* replay = replay_step(of_rank.rank);
       if (replay == nullptr) {
         continue;
       }
@@ -136,7 +201,7 @@ class Comparer {
         divergence.ulp = ulp_distance(static_cast<float>(replay->losses[m]),
                                       static_cast<float>(record.losses[m]));
         divergence.num_elements_differ = 1;
-        accuse("replay", "forward", {static_cast<std::int64_t>(rank)}, divergence);
+        accuse("replay", "forward", {of_rank.rank}, divergence);
         return;
       }
     }
@@ -147,26 +212,27 @@ class Comparer {
       return;
     }
     const StepRecord* replay = references_.replay != nullptr ? replay_step(0) : nullptr;
-    const Snapshot& expected =
-        replay != nullptr ? phase.get(*replay) : phase.get(*records_.front());
-    compare_all_ranks(phase.name, expected, [&](const RankRun& rank) -> const Snapshot& {
-      return phase.get(*find_step(rank, step_));
-    });
+    std::vector<RankSnapshot> actual;
+    for (const RankRecord& of_rank : records_) {
+      actual.push_back({of_rank.rank, &phase.get(*of_rank.record)});
+    }
+    compare_all_ranks(phase.name, replay != nullptr ? phase.get(*replay) : *actual.front().snapshot,
+                      actual);
   }
 
   // The ranks that differ from what is expected; the oracle is `ranks` if they also differ from
   // each other.
-  template <typename Get>
-  void compare_all_ranks(const char* phase, const Snapshot& expected, const Get& get) {
+  void compare_all_ranks(const char* phase, const Snapshot& expected,
+                         const std::vector<RankSnapshot>& actual) {
     std::vector<std::int64_t> differing;
     std::optional<Divergence> first;
     bool agree = true;
-    for (const RankRun& rank : subject_.ranks) {
-      if (!same_bits(get(rank), get(subject_.ranks.front()))) {
+    for (const RankSnapshot& of_rank : actual) {
+      if (!same_bits(*of_rank.snapshot, *actual.front().snapshot)) {
         agree = false;
       }
-      if (auto difference = first_difference(expected, get(rank), Equality::kBits)) {
-        differing.push_back(rank.rank);
+      if (auto difference = first_difference(expected, *of_rank.snapshot, Equality::kBits)) {
+        differing.push_back(of_rank.rank);
         first = first ? first : difference;
       }
     }
@@ -176,30 +242,33 @@ class Comparer {
   }
 
   void compare_buffers() {
-    for (std::size_t rank = 0; rank < subject_.ranks.size() && !found_; ++rank) {
-      const StepRecord* replay = replay_step(rank);
-      if (replay == nullptr) {
-        continue;
-      }
-      if (auto difference =
-              first_difference(replay->buffers, records_[rank]->buffers, Equality::kBits)) {
-        accuse("replay", "buffer", {static_cast<std::int64_t>(rank)}, *difference);
+    for (const RankRecord& of_rank : records_) {
+      if (const StepRecord* replay = replay_step(of_rank.rank)) {
+        compare_buffers_of(of_rank.rank, "buffer", replay->buffers, of_rank.record->buffers);
       }
     }
   }
 
-  // Ranks that differ from the serial reference; those that hold the bits of rank 0 share its fate.
+  void compare_buffers_of(std::int64_t rank, const char* phase, const Snapshot& expected,
+                          const Snapshot& actual) {
+    if (auto difference = first_difference(expected, actual, Equality::kBits)) {
+      accuse("replay", phase, {rank}, *difference);
+    }
+  }
+
+  // Ranks that differ from the serial reference; those that hold the bits of the first share its
+  // fate.
   template <typename Differs>
   std::vector<std::int64_t> ranks_that(const PhaseOf& phase, const Differs& differs) const {
     std::vector<std::int64_t> ranks;
     bool first_differs = false;
-    for (std::size_t rank = 0; rank < records_.size(); ++rank) {
-      const Snapshot& own = phase.get(*records_[rank]);
-      const bool as_first = rank > 0 && same_bits(own, phase.get(*records_.front()));
+    for (std::size_t i = 0; i < records_.size(); ++i) {
+      const Snapshot& own = phase.get(*records_[i].record);
+      const bool as_first = i > 0 && same_bits(own, phase.get(*records_.front().record));
       const bool wrong = as_first ? first_differs : differs(own);
-      first_differs = rank == 0 ? wrong : first_differs;
+      first_differs = i == 0 ? wrong : first_differs;
       if (wrong) {
-        ranks.push_back(static_cast<std::int64_t>(rank));
+        ranks.push_back(records_[i].rank);
       }
     }
     return ranks;
@@ -272,7 +341,7 @@ class Comparer {
   const Run& subject_;
   const References& references_;
   std::int64_t step_ = -1;
-  std::vector<const StepRecord*> records_;  // of step_, by rank
+  std::vector<RankRecord> records_;  // of step_, of the ranks that have inputs for it
   std::optional<Divergence> found_;
   std::optional<Distance> worst_;
 };

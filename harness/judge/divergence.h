@@ -20,6 +20,8 @@ struct References {
   const DerivedBound* bound = nullptr;  ///< all others
   bool undefined_is_zero = false;       ///< against serial: an unused parameter's gradient
   bool ranks = false;                   ///< ranks must agree with each other
+  /// Per rank, the steps that it has inputs for; empty: all have the same.
+  std::vector<std::int64_t> num_steps;
 };
 
 struct Comparison {
@@ -28,9 +30,10 @@ struct Comparison {
 };
 
 /// Compares step by step, and within a step in the order forward, gradient, buffer, parameter,
-/// optimizer; within a phase by the oracles ranks, replay, serial. Steps that some rank did not
-/// complete are not compared; that ranks which ended well completed other steps than rank 0 did is
-/// itself a breach of the oracle `ranks`.
+/// optimizer; within a phase by the oracles ranks, replay, serial; what join leaves comes last, as
+/// phase final. In a step those ranks are compared that have inputs for it. Steps that one of them
+/// did not complete are not compared; that ranks which ended well completed other steps than rank 0
+/// did, of those that both have inputs for, is itself a breach of the oracle `ranks`.
 ///
 /// Buffers are compared with the replay's, rank by rank: between two forwards they are each rank's
 /// own (J1), so the ranks' need not agree.

@@ -13,9 +13,9 @@
 namespace lockstep::harness {
 namespace {
 
-// Sum over ranks of the contributions, divided by W; `leave_out` < 0 takes them all.
-at::Tensor mean_of(const std::vector<std::vector<at::Tensor>>& contributions, std::size_t index,
-                   std::int64_t leave_out) {
+// Sum over ranks of the contributions, divided; `leave_out` < 0 takes them all.
+at::Tensor mean_of(const ReplayDetails& details, std::size_t index, std::int64_t leave_out) {
+  const auto& contributions = details.contributions;
   at::Tensor sum;
   for (std::size_t rank = 0; rank < contributions.size(); ++rank) {
     const at::Tensor& part = contributions[rank][index];
@@ -23,7 +23,7 @@ at::Tensor mean_of(const std::vector<std::vector<at::Tensor>>& contributions, st
       sum = sum.defined() ? sum + part : part;
     }
   }
-  return sum.defined() ? sum / static_cast<double>(contributions.size()) : sum;
+  return sum.defined() ? sum / static_cast<double>(details.divisor) : sum;
 }
 
 at::Tensor without_micro_batch(const ReplayDetails& details, std::size_t index, std::size_t micro) {
@@ -37,7 +37,7 @@ at::Tensor without_micro_batch(const ReplayDetails& details, std::size_t index, 
       }
     }
   }
-  return sum.defined() ? sum / static_cast<double>(details.micro_contributions.size()) : sum;
+  return sum.defined() ? sum / static_cast<double>(details.divisor) : sum;
 }
 
 void test_scale(Hypotheses& hypotheses, const Case& value) {
@@ -54,6 +54,26 @@ void test_scale(Hypotheses& hypotheses, const Case& value) {
                   expected / world_size);
   hypotheses.test("times_batch", "the loss was summed over the local batch, not averaged",
                   expected * batch);
+}
+
+// O2, the one way round and the other.
+void test_join_divisor(Hypotheses& hypotheses, const Case& value, const ReplayDetails& details,
+                       std::size_t index) {
+  const std::vector<std::int64_t> steps = steps_by_rank(value);
+  const std::int64_t num_active = std::count_if(
+      steps.begin(), steps.end(), [&](std::int64_t count) { return count > details.step; });
+  if (value.ddp.join == "off" || num_active == 0) {
+    return;
+  }
+  const bool by_active = details.divisor == num_active;
+  ReplayDetails other = details;
+  other.divisor = by_active ? value.world.ranks : num_active;
+  hypotheses.test(
+      "join_divisor",
+      fmt::format("the sum was divided by {}, the {}, instead of by {}", other.divisor,
+                  by_active ? "initial number of ranks" : "number of ranks that still have inputs",
+                  details.divisor),
+      mean_of(other, index, -1));
 }
 
 void test_any_scale(Hypotheses& hypotheses) {
@@ -118,6 +138,7 @@ void test_gradient_causes(Hypotheses& hypotheses, const Divergence& divergence,
   details.step = divergence.step;
   run_replay(replay, subject, &details);
   test_scale(hypotheses, replay.value);
+  test_join_divisor(hypotheses, replay.value, details, index);
   const auto world_size = static_cast<double>(replay.value.world.ranks);
   for (std::size_t rank = 0; rank < details.contributions.size(); ++rank) {
     const at::Tensor& local = details.contributions[rank][index];
@@ -132,7 +153,7 @@ void test_gradient_causes(Hypotheses& hypotheses, const Divergence& divergence,
                                 rank),
                     local / world_size);
     hypotheses.test("rank_missing", fmt::format("rank {} contributed nothing", rank),
-                    mean_of(details.contributions, index, static_cast<std::int64_t>(rank)));
+                    mean_of(details, index, static_cast<std::int64_t>(rank)));
   }
   const std::size_t num_micro =
       details.micro_contributions.empty() ? 0 : details.micro_contributions.front().size();

@@ -90,10 +90,11 @@ class Judge {
     for (std::size_t at = 0; at < num_steps; ++at) {
       StepSummary summary;
       for (const RankRun& rank : subject_.ranks) {
-        if (at < rank.steps.size()) {
+        const bool has_step = at < rank.steps.size();
+        summary.checksums.push_back(has_step ? checksum(rank.steps[at].parameters) : 0);
+        if (has_step) {
           summary.step = rank.steps[at].step;
           summary.losses.push_back(mean_of(rank.steps[at].losses));
-          summary.checksums.push_back(checksum(rank.steps[at].parameters));
         }
       }
       add_reference(at, summary);
@@ -226,6 +227,7 @@ class Judge {
   Comparison compare() const {
     References references;
     references.ranks = promises(expect_, "ranks");
+    references.num_steps = steps_by_rank(value_);
     references.replay = evidence_.replay ? &*evidence_.replay : nullptr;
     references.serial = evidence_.serial ? &*evidence_.serial : nullptr;
     references.bound = evidence_.bound ? &*evidence_.bound : nullptr;
@@ -279,11 +281,13 @@ class Judge {
     }
     summary.reference_checksum = checksum(evidence_.replay->ranks.front().steps[at].parameters);
     if (serial == nullptr) {
-      double sum = 0.0;
+      std::vector<double> losses;
       for (const RankRun& rank : evidence_.replay->ranks) {
-        sum += mean_of(rank.steps[at].losses);
+        if (at < rank.steps.size() && !rank.steps[at].losses.empty()) {
+          losses.push_back(mean_of(rank.steps[at].losses));
+        }
       }
-      summary.reference_loss = sum / static_cast<double>(evidence_.replay->ranks.size());
+      summary.reference_loss = mean_of(losses);
     }
   }
 
@@ -296,6 +300,9 @@ class Judge {
 };
 
 const Snapshot* final_parameters(const RankRun& rank) {
+  if (rank.final_parameters.slots != nullptr) {
+    return &rank.final_parameters;
+  }
   return rank.steps.empty() ? nullptr : &rank.steps.back().parameters;
 }
 

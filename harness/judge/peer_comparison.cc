@@ -38,11 +38,15 @@ bool same(const CollectiveRecord& a, const CollectiveRecord& b) {
   return a.collective == b.collective && a.numel == b.numel && a.dtype == b.dtype;
 }
 
-std::vector<CollectiveRecord> after_verification(const RankRun& rank) {
+// Without those in which ranks tell each other about the model, or in join about their iteration:
+// ours say more.
+std::vector<CollectiveRecord> of_training(const RankRun& rank) {
+  static const std::vector<std::string> kTalk = {"param_count", "param_shapes", "join_active",
+                                                 "join_early_end", "join_plan"};
   std::vector<CollectiveRecord> kept;
   std::copy_if(rank.collectives.begin(), rank.collectives.end(), std::back_inserter(kept),
                [](const CollectiveRecord& record) {
-                 return record.site != "param_count" && record.site != "param_shapes";
+                 return std::find(kTalk.begin(), kTalk.end(), record.site) == kTalk.end();
                });
   return kept;
 }
@@ -105,6 +109,10 @@ class RankComparison {
         return;
       }
     }
+    if (!differs(ours_.final_parameters, theirs_.final_parameters, "the end of join",
+                 "parameter")) {
+      differs(ours_.final_buffers, theirs_.final_buffers, "the end of join", "buffer");
+    }
   }
 
   bool differs(const Snapshot& ours, const Snapshot& theirs, const std::string& where,
@@ -120,12 +128,12 @@ class RankComparison {
   }
 
   void compare_collectives() {
-    const auto ours = after_verification(ours_);
-    const auto theirs = after_verification(theirs_);
+    const auto ours = of_training(ours_);
+    const auto theirs = of_training(theirs_);
     const std::size_t length = std::max(ours.size(), theirs.size());
     for (std::size_t at = 0; at < length; ++at) {
       if (at >= ours.size() || at >= theirs.size() || !same(ours[at], theirs[at])) {
-        differ(fmt::format(", collective {} after verification", at),
+        differ(fmt::format(", collective {} of training", at),
                at < ours.size() ? "issues " + text(ours[at]) : "issues none",
                at < theirs.size() ? text(theirs[at]) : "none");
         return;

@@ -28,6 +28,7 @@ class NoSync final : public GradientSync {
   /// `dither`: a seed for moving gradients, or 0.
   NoSync(std::shared_ptr<GraphModel> model, std::uint64_t dither)
       : model_(std::move(model)), parameters_(all_parameters(*model_).tensors), dither_(dither) {}
+  void run(const std::function<void()>& loop) override { loop(); }
   void begin_step(std::int64_t step) override {
     step_ = step;
     if (dither_ != 0) {
@@ -204,7 +205,7 @@ Run run_replay(const Program& program, const Run& subject, ReplayDetails* detail
     replicas.push_back({&rank, models.back()});
     records.emplace_back().rank = rank.rank;
   }
-  ReplaySync sync(value, models, subject.ranks.front(), details);
+  ReplaySync sync(value, models, subject, details);
   Position position;
   const auto train_range = [&](StepRange range) {
     Optimizer optimizer(value.train.optimizer, all_parameters(*models.front()).tensors);

@@ -21,6 +21,7 @@ struct ReplayDetails {
   std::vector<std::vector<at::Tensor>> contributions;
   /// [rank][micro-batch][trainable parameter]: the part of it that each micro-batch added.
   std::vector<std::vector<std::vector<at::Tensor>>> micro_contributions;
+  std::int64_t divisor = 1;                  ///< of the sum over ranks
   std::vector<at::Tensor> reduced;           ///< per trainable parameter, after
   std::vector<at::Tensor> previous_reduced;  ///< the same, one step earlier; empty at step 0
 };
@@ -31,7 +32,7 @@ struct ReplayDetails {
 ///
 /// `fresh_optimizer_at`: a step before which the optimizer starts anew, without its state; or -1.
 /// Returns one RankRun per rank: losses and buffers of each; gradients, parameters and optimizer
-/// state with rank 0.
+/// state with rank 0, also of steps that it has no inputs for.
 /// Errors: what LibTorch throws for the program itself.
 Run run_replay(const Program& program, const Run& subject, ReplayDetails* details = nullptr,
                std::int64_t fresh_optimizer_at = -1);

@@ -20,8 +20,12 @@ at::Tensor copy_of(const at::Tensor& gradient) {
 }  // namespace
 
 ReplaySync::ReplaySync(const Case& value, std::vector<std::shared_ptr<GraphModel>> models,
-                       const RankRun& recorded, ReplayDetails* details)
-    : value_(value), recorded_(recorded), details_(details), models_(std::move(models)) {
+                       const Run& recorded, ReplayDetails* details)
+    : value_(value),
+      recorded_(recorded),
+      details_(details),
+      models_(std::move(models)),
+      num_steps_(steps_by_rank(value)) {
   for (const auto& model : models_) {
     parameters_.push_back(trainable_parameters(*model));
     buffers_.push_back(all_buffers(*model));
@@ -36,8 +40,24 @@ ReplaySync::ReplaySync(const Case& value, std::vector<std::shared_ptr<GraphModel
   before_micro_.assign(models_.size(), std::vector<at::Tensor>(num_parameters));
 }
 
+// O3: among the ranks that had most inputs the highest has the state that all take over. The
+// replicas share their parameters.
+void ReplaySync::run(const std::function<void()>& loop) {
+  loop();
+  if (value_.ddp.join != "off" && value_.ddp.broadcast_buffers) {
+    const auto last = std::max_element(num_steps_.rbegin(), num_steps_.rend());
+    sync_buffers(static_cast<std::size_t>(num_steps_.rend() - last - 1));
+  }
+}
+
 void ReplaySync::begin_step(std::int64_t step) {
   step_ = step;
+  active_.clear();
+  for (std::size_t rank = 0; rank < models_.size(); ++rank) {
+    if (is_active(rank)) {
+      active_.push_back(rank);
+    }
+  }
   micro_ = -1;
   mark_use();
   if (details_ != nullptr && details_->step == step) {
@@ -47,10 +67,14 @@ void ReplaySync::begin_step(std::int64_t step) {
 
 std::vector<std::vector<at::Tensor>> ReplaySync::forward(const std::vector<ReplicaInput>& inputs,
                                                          bool sync) {
-  if (inputs.front().replica == 0 && value_.ddp.broadcast_buffers && buffers_due_) {
-    sync_buffers();
+  if (inputs.front().replica == active_.front()) {
+    // Evaluations pass through here too, and are no micro-batch.
+    micro_ += at::GradMode::is_enabled() ? 1 : 0;
+    if (value_.ddp.broadcast_buffers && buffers_due_) {
+      sync_buffers(value_.ddp.join == "off" ? 0 : active_.back());  // J2
+    }
   }
-  if (inputs.back().replica + 1 == models_.size()) {
+  if (inputs.back().replica == active_.back()) {
     // J4: what this forward is decides whether the next one synchronises buffers.
     buffers_due_ = sync && at::GradMode::is_enabled();
   }
@@ -61,13 +85,19 @@ std::vector<std::vector<at::Tensor>> ReplaySync::forward(const std::vector<Repli
   return forward_together(forwards);
 }
 
-void ReplaySync::sync_buffers() {
+void ReplaySync::sync_buffers(std::size_t source) {
   const at::NoGradGuard no_grad;
-  for (std::size_t rank = 1; rank < models_.size(); ++rank) {
-    for (std::size_t i = 0; i < buffers_[rank].tensors.size(); ++i) {
-      buffers_[rank].tensors[i].copy_(buffers_.front().tensors[i]);
+  for (std::size_t rank = 0; rank < models_.size(); ++rank) {
+    for (std::size_t i = 0; rank != source && i < buffers_[rank].tensors.size(); ++i) {
+      buffers_[rank].tensors[i].copy_(buffers_[source].tensors[i]);
     }
   }
+}
+
+// O2: joined ranks count as zeros, or not at all.
+double ReplaySync::divisor() const {
+  return static_cast<double>(value_.ddp.join == "divide_by_active" ? active_.size()
+                                                                   : models_.size());
 }
 
 void ReplaySync::mark_use() {
@@ -97,17 +127,13 @@ bool ReplaySync::aliased(std::size_t rank, std::size_t index) const {
 
 void ReplaySync::find_plan() {
   plan_ = nullptr;
-  for (const StepRecord& step : recorded_.steps) {
-    if (step.step != step_) {
-      continue;
-    }
-    for (std::size_t micro = 0; micro < step.plans.size(); ++micro) {
-      // A subject that synchronised another micro-batch than it should have still shows its
-      // buckets.
-      if (step.plans[micro] != nullptr &&
-          (plan_ == nullptr || static_cast<std::int64_t>(micro) == micro_)) {
-        plan_ = step.plans[micro];
-      }
+  // All ranks have the same buckets.
+  const StepRecord* step = find_step(recorded_.ranks[active_.front()], step_);
+  for (std::size_t micro = 0; step != nullptr && micro < step->plans.size(); ++micro) {
+    // A subject that synchronised another micro-batch than it should have still shows its buckets.
+    if (step->plans[micro] != nullptr &&
+        (plan_ == nullptr || static_cast<std::int64_t>(micro) == micro_)) {
+      plan_ = step->plans[micro];
     }
   }
   // What the subject left out should have been reduced all the same, so it gets a bucket here.
@@ -138,10 +164,12 @@ void ReplaySync::after_backward(bool sync) {
   }
   find_plan();
   if (details_ != nullptr && details_->step == step_) {
+    details_->divisor = static_cast<std::int64_t>(divisor());
     details_->contributions.assign(models_.size(), {});
     for (std::size_t rank = 0; rank < models_.size(); ++rank) {
       for (const at::Tensor& parameter : parameters_[rank].tensors) {
-        details_->contributions[rank].push_back(copy_of(parameter.grad()));
+        details_->contributions[rank].push_back(is_active(rank) ? copy_of(parameter.grad())
+                                                                : at::Tensor());
       }
     }
   }
@@ -152,6 +180,10 @@ void ReplaySync::after_backward(bool sync) {
       reduce_bucket(bucket);
     }
   }
+  // The optimizer takes the first replica's gradients, whether or not its rank has joined.
+  for (std::size_t i = 0; !is_active(0) && i < parameters_.front().tensors.size(); ++i) {
+    parameters_.front().tensors[i].mutable_grad() = parameters_[active_.front()].tensors[i].grad();
+  }
   note_reduction();
   mark_use();
 }
@@ -159,7 +191,7 @@ void ReplaySync::after_backward(bool sync) {
 at::Tensor ReplaySync::contribution(std::size_t rank, std::size_t index) const {
   const at::Tensor& parameter = parameters_[rank].tensors[index];
   const at::Tensor& gradient = parameter.grad();
-  if (!gradient.defined()) {
+  if (!is_active(rank) || !gradient.defined()) {
     return elements_of(at::zeros_like(parameter)).reshape({-1});
   }
   const at::Tensor flat = plain(gradient).reshape({-1});
@@ -167,8 +199,7 @@ at::Tensor ReplaySync::contribution(std::size_t rank, std::size_t index) const {
     return flat;
   }
   // G3: copied gradients are scaled by the reciprocal, aliased ones are divided in place.
-  const double world_size = static_cast<double>(models_.size());
-  return aliased(rank, index) ? flat.div(world_size) : flat.mul(1.0 / world_size);
+  return aliased(rank, index) ? flat.div(divisor()) : flat.mul(1.0 / divisor());
 }
 
 // N6: a compressing hook casts first; then all of them divide in place, in the type they sum in.
@@ -245,10 +276,10 @@ bool ReplaySync::keeps_gradient(std::size_t rank, std::size_t index, bool used_a
 
 void ReplaySync::deliver(std::size_t index, const at::Tensor& average) {
   bool used_anywhere = false;
-  for (std::size_t rank = 0; rank < models_.size(); ++rank) {
+  for (const std::size_t rank : active_) {
     used_anywhere = used_anywhere || used(rank, index);
   }
-  for (std::size_t rank = 0; rank < models_.size(); ++rank) {
+  for (const std::size_t rank : active_) {
     if (keeps_gradient(rank, index, used_anywhere)) {
       continue;
     }
@@ -273,7 +304,7 @@ void ReplaySync::note_micro_batch() {
       const at::Tensor gradient = plain(parameters_[rank].tensors[i].grad());
       const at::Tensor& before = before_micro_[rank][i];
       const bool first = details_->micro_contributions[rank].empty();
-      if (!gradient.defined()) {
+      if (!is_active(rank) || !gradient.defined()) {
         added.emplace_back();
       } else {
         added.push_back(first || !before.defined() ? gradient.clone() : gradient - before);

@@ -15,8 +15,9 @@ namespace lockstep::harness {
 class ReplaySync final : public GradientSync {
  public:
   ReplaySync(const Case& value, std::vector<std::shared_ptr<GraphModel>> models,
-             const RankRun& recorded, ReplayDetails* details);
+             const Run& recorded, ReplayDetails* details);
 
+  void run(const std::function<void()>& loop) override;
   void begin_step(std::int64_t step) override;
   std::vector<std::vector<at::Tensor>> forward(const std::vector<ReplicaInput>& inputs,
                                                bool sync) override;
@@ -34,7 +35,9 @@ class ReplaySync final : public GradientSync {
   void find_plan();
   void mark_use();
   bool used(std::size_t rank, std::size_t index) const;
-  void sync_buffers();
+  bool is_active(std::size_t rank) const { return num_steps_[rank] > step_; }
+  void sync_buffers(std::size_t source);
+  double divisor() const;
   void prepare_as_hook(std::vector<at::Tensor>& by_rank) const;
   void reduce_bucket(const std::vector<std::int64_t>& bucket);
   void reduce_sparse(std::size_t index);
@@ -45,9 +48,9 @@ class ReplaySync final : public GradientSync {
   void note_micro_batch();
   void note_reduction();
 
-  const Case& value_;        // outlives this: part of the program
-  const RankRun& recorded_;  // outlives this: part of the subject's run
-  ReplayDetails* details_;   // may be null
+  const Case& value_;       // outlives this: part of the program
+  const Run& recorded_;     // outlives this: part of the subject's run
+  ReplayDetails* details_;  // may be null
   std::vector<std::shared_ptr<GraphModel>> models_;
   std::vector<NamedParameters> parameters_;     // per rank, trainable
   std::vector<NamedParameters> buffers_;        // per rank
@@ -56,7 +59,9 @@ class ReplaySync final : public GradientSync {
   std::vector<std::vector<at::Tensor>> before_micro_;
   std::vector<bool> sparse_;  // per parameter
   std::shared_ptr<const ReductionPlan> plan_;
-  bool buffers_due_ = true;  // J4
+  std::vector<std::int64_t> num_steps_;  // per rank, that it has inputs for
+  std::vector<std::size_t> active_;      // ranks with inputs for this step
+  bool buffers_due_ = true;              // J4
   std::int64_t step_ = -1;
   std::int64_t micro_ = -1;
 };

@@ -28,11 +28,13 @@ std::string mean_loss(const std::vector<double>& losses) {
 
 /// True if some rank's parameters are not the reference's, or not the other ranks'.
 bool differs(const StepSummary& step) {
-  const std::uint64_t expected = step.reference_checksum != 0 ? step.reference_checksum
-                                 : step.checksums.empty()     ? 0
-                                                              : step.checksums.front();
-  return std::any_of(step.checksums.begin(), step.checksums.end(),
-                     [&](std::uint64_t checksum) { return checksum != expected; });
+  const auto made = std::find_if(step.checksums.begin(), step.checksums.end(),
+                                 [](std::uint64_t checksum) { return checksum != 0; });
+  const std::uint64_t expected = step.reference_checksum != 0   ? step.reference_checksum
+                                 : made == step.checksums.end() ? 0
+                                                                : *made;
+  return std::any_of(made, step.checksums.end(),
+                     [&](std::uint64_t checksum) { return checksum != 0 && checksum != expected; });
 }
 
 /// "4f…00 on all ranks", or one checksum per group of ranks that agree.
@@ -41,6 +43,7 @@ std::string subject_checksums(const StepSummary& step) {
   std::vector<std::uint64_t> order;
   std::map<std::uint64_t, std::vector<std::int64_t>> groups;
   for (std::size_t rank = 0; rank < step.checksums.size(); ++rank) {
+    if (step.checksums[rank] == 0) continue;  // has not made the step
     auto& group = groups[step.checksums[rank]];
     if (group.empty()) order.push_back(step.checksums[rank]);
     group.push_back(static_cast<std::int64_t>(rank));

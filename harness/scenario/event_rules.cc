@@ -198,6 +198,7 @@ struct FaultRule {
 constexpr FaultRule kFaultRules[] = {
     {"no_initial_broadcast", FaultRule::Parameter::kNone, false, false},
     {"buffers_not_synced", FaultRule::Parameter::kNone, false, false},
+    {"join_divisor", FaultRule::Parameter::kNone, false, false},
     {"per_rank_init", FaultRule::Parameter::kNone, false, true},
     {"same_batches", FaultRule::Parameter::kNone, false, true},
     {"optimizer_on_copies", FaultRule::Parameter::kNone, false, true},
@@ -282,6 +283,15 @@ void check_fault(const Case& value, const FaultSpec& fault, const std::string& p
     findings.push_back({{path + ".kind"},
                         "optimizer_not_loaded needs something to load; expected an [[at]] with "
                         "reload = true"});
+  }
+  const std::string& join = value.ddp.join;
+  if (fault.kind == "join_divisor" && (join == "off" || join == "throw")) {
+    findings.push_back(
+        {{path + ".kind", "ddp.join"},
+         fmt::format("join_divisor takes the other divisor than ddp.join says, which "
+                     "is \"{}\"; expected \"divide_by_initial\" or "
+                     "\"divide_by_active\"",
+                     join)});
   }
   if ((fault.kind == "exit" || fault.kind == "crash") && value.world.simulator_only) {
     findings.push_back({{path + ".kind", "world.simulator_only"},

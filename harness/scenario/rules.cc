@@ -4,10 +4,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "harness/model.h"
+#include "harness/program.h"
 
 namespace lockstep::harness {
 
@@ -136,11 +138,71 @@ void check_gradient_kinds(const Case& value, std::vector<CaseFinding>& findings)
 }
 
 void check_extras(const DdpSpec& ddp, std::vector<CaseFinding>& findings) {
-  const DdpSpec defaults;
-  const bool has_hook = ddp.hook != defaults.hook;
-  if (ddp.sync != "ddp" && (has_hook || ddp.checks != defaults.checks)) {
-    findings.push_back({{has_hook ? "ddp.hook" : "ddp.checks", "ddp.sync"},
-                        "hook and checks belong to our DDP; leave them out or use sync = \"ddp\""});
+  const bool peers_hook =
+      ddp.hook == "none" || ddp.hook == "all_reduce" || ddp.hook == "fp16_compress";
+  if (ddp.sync != "ddp" && ddp.checks != "off") {
+    findings.push_back({{"ddp.checks", "ddp.sync"},
+                        "checks belong to our DDP; leave them out or use sync = \"ddp\""});
+  }
+  if (ddp.sync == "torch" ? !peers_hook : ddp.sync != "ddp" && ddp.hook != "none") {
+    findings.push_back(
+        {{"ddp.hook", "ddp.sync"},
+         fmt::format(
+             "sync \"{}\" has no hook \"{}\"; leave it out or use sync = \"ddp\" (PyTorch's "
+             "reducer has all_reduce and fp16_compress)",
+             ddp.sync, ddp.hook)});
+  }
+  if (ddp.join != "off" && !reduces_in_backward(ddp)) {
+    findings.push_back(
+        {{"ddp.join", "ddp.sync"},
+         fmt::format("sync \"{}\" has no join; leave it out or use sync = \"ddp\" or "
+                     "\"torch\"",
+                     ddp.sync)});
+  }
+}
+
+void check_uneven_inputs(const Case& value, std::vector<CaseFinding>& findings) {
+  const std::vector<std::int64_t>& steps = value.train.steps_of_rank;
+  if (steps.empty()) return;
+  if (static_cast<std::int64_t>(steps.size()) != value.world.ranks) {
+    findings.push_back(
+        {{"train.steps_of_rank", "world.ranks"},
+         fmt::format("steps_of_rank has {} entries; expected one for each of {} ranks",
+                     steps.size(), value.world.ranks)});
+  }
+  const std::int64_t most = *std::max_element(steps.begin(), steps.end());
+  if (most != value.train.steps) {
+    findings.push_back(
+        {{"train.steps_of_rank", "train.steps"},
+         fmt::format("the most in steps_of_rank is {}, but steps = {}; expected them "
+                     "to be the same",
+                     most, value.train.steps)});
+  }
+}
+
+void check_joined(const Case& value, std::vector<CaseFinding>& findings) {
+  if (value.ddp.join == "off") return;
+  for (std::size_t i = 0; i < value.at.size(); ++i) {
+    if (value.at[i].reload) {
+      findings.push_back(
+          {{fmt::format("at.{}.reload", i), "ddp.join"},
+           "join goes around the whole loop, and a reload ends it; leave one of them "
+           "out"});
+    }
+  }
+}
+
+// In each step: a joined rank is not counted.
+void check_active_divisors(const Case& value, std::vector<CaseFinding>& findings) {
+  const std::vector<std::int64_t> steps = steps_by_rank(value);
+  for (std::int64_t step = 0; step < value.train.steps; ++step) {
+    const std::int64_t num_active =
+        std::count_if(steps.begin(), steps.end(), [&](std::int64_t count) { return count > step; });
+    if (num_active > 0 && !is_power_of_two(num_active)) {
+      check_divisor(num_active, "train.steps_of_rank",
+                    fmt::format("the number of ranks with inputs in step {}", step), findings);
+      return;
+    }
   }
 }
 
@@ -196,6 +258,7 @@ void check_training(const Case& value, std::vector<CaseFinding>& findings) {
                         "out find_unused_parameters or static_graph"});
   }
   check_extras(value.ddp, findings);
+  check_uneven_inputs(value, findings);
 }
 
 void check_exactness(const Case& value, const KnownNames& names,
@@ -203,6 +266,10 @@ void check_exactness(const Case& value, const KnownNames& names,
   if (!value.data.exact) return;
   const TrainSpec& train = value.train;
   check_divisor(value.world.ranks, "world.ranks", "world.ranks", findings);
+  const bool one_per_rank =
+      train.steps_of_rank.empty() ||
+      static_cast<std::int64_t>(train.steps_of_rank.size()) == value.world.ranks;
+  if (value.ddp.join == "divide_by_active" && one_per_rank) check_active_divisors(value, findings);
   check_divisor(train.micro_batches, "train.micro_batches", "train.micro_batches", findings);
   if (train.reduction == "mean" && train.batch_per_rank % train.micro_batches == 0) {
     check_divisor(train.batch_per_rank / train.micro_batches, "train.batch_per_rank",
@@ -250,6 +317,7 @@ std::vector<CaseFinding> check_case(const Case& value) {
   check_schedule(value, findings);
   check_training(value, findings);
   if (names.model_is_sound) check_gradient_kinds(value, findings);
+  check_joined(value, findings);
   check_exactness(value, names, findings);
   check_events(value, names, findings);
   check_faults(value, names, findings);

@@ -84,7 +84,8 @@ inline constexpr ListOf<Text> kNames{{}, 0, 10'000, true};
 /// What collectives are for: core's CallSite, by name.
 inline Choices call_sites() {
   return {{"param_count", "param_shapes", "module_states", "bucket", "used_map", "rebuild_order",
-           "rebuild_sizes", "buffers", "parameter", "barrier", "script", "checks"}};
+           "rebuild_sizes", "buffers", "parameter", "barrier", "script", "checks",
+           "sync_batch_norm", "join_active", "join_early_end", "join_plan", "join_source"}};
 }
 
 template <class V>
@@ -164,6 +165,9 @@ void describe(V& v, Of<OptimizerSpec>) {
 template <class V>
 void describe(V& v, Of<TrainSpec>) {
   v.field("steps", &TrainSpec::steps, IntRange{1, 1'000'000}, "optimizer steps");
+  v.field("steps_of_rank", &TrainSpec::steps_of_rank,
+          ListOf<IntRange>{{0, 1'000'000}, 0, 64, false},
+          "uneven inputs: the steps that each rank has, the most being steps; left out: all");
   v.field("batch_per_rank", &TrainSpec::batch_per_rank, IntRange{1, 1'000'000},
           "samples per rank and step, over all micro-batches");
   v.field("micro_batches", &TrainSpec::micro_batches, IntRange{1, 1'000'000},
@@ -213,6 +217,9 @@ void describe(V& v, Of<DdpSpec>) {
           "communication hook");
   v.field("checks", &DdpSpec::checks, Choices{{"off", "fast", "full"}},
           "checked mode: mistakes become errors before wrong gradients are used");
+  v.field(
+      "join", &DdpSpec::join, Choices{{"off", "divide_by_initial", "divide_by_active", "throw"}},
+      "uneven inputs: ranks without any count as zeros, or not at all; throw: an error instead");
 }
 
 template <class V>
@@ -276,6 +283,7 @@ void describe(V& v, Of<FaultSpec>) {
                     "other_dtype",
                     "other_shape",
                     "local_batch_norm",
+                    "join_divisor",
                     "skip_wait",
                     "skip_collective",
                     "swap_collectives",
@@ -330,7 +338,7 @@ void describe(V& v, Of<ExpectSpec>) {
   v.field("step", &ExpectSpec::step, IntRange{-1, 999'999},
           "diverged, error, crash: first step, from 0; -1: construction");
   v.field("phase", &ExpectSpec::phase,
-          Choices{{"init", "forward", "gradient", "parameter", "buffer", "optimizer"}},
+          Choices{{"init", "forward", "gradient", "parameter", "buffer", "optimizer", "final"}},
           "diverged: what differs first");
   v.field("rank", &ExpectSpec::rank, kRank, "diverged, error, crash: where");
   v.field("tensor", &ExpectSpec::tensor, Text{}, "diverged: its name");
@@ -352,6 +360,7 @@ void describe(V& v, Of<ExpectSpec>) {
                    "same_batches",
                    "stale_batch",
                    "own_initialisation",
+                   "join_divisor",
                    "optimizer_state_lost",
                    "later_backward_local",
                    "local_statistics"}},
@@ -363,7 +372,7 @@ void describe(V& v, Of<ExpectSpec>) {
   v.tables("never_ready", &ExpectSpec::never_ready, TablesPlace::kInline,
            "deadlock, error: parameters whose gradients never came");
   v.field("cure", &ExpectSpec::cure,
-          Choices{{"find_unused_parameters", "broadcast_buffers_off", "all_ranks"}},
+          Choices{{"find_unused_parameters", "broadcast_buffers_off", "join", "all_ranks"}},
           "deadlock, error: the change that helps");
   v.field("error", &ExpectSpec::error, Text{}, "error, crash, deadlock: its kind");
   v.field("message", &ExpectSpec::message, Text{},

@@ -67,10 +67,19 @@ CommHook hook_of(const std::string& name, Communicator& communicator) {
   return post_local_sgd_hook(communicator, {/*start_iter=*/1, /*subgroup=*/nullptr});
 }
 
+JoinOptions join_options_of(const std::string& join) {
+  JoinOptions options;
+  options.enable = join != "off";
+  options.throw_on_early_termination = join == "throw";
+  options.divide_by_initial_world_size = join != "divide_by_active";
+  return options;
+}
+
 class DdpSync final : public GradientSync {
  public:
   explicit DdpSync(const SyncParts& parts)
-      : ddp_(parts.model, *parts.communicator, options_of(parts)) {
+      : ddp_(parts.model, *parts.communicator, options_of(parts)),
+        join_options_(join_options_of(join_of(*parts.value))) {
     const std::string& hook = parts.value->ddp.hook;
     if (hook != "none") {
       ddp_.register_comm_hook(hook_of(hook, *parts.communicator), hook);
@@ -80,6 +89,8 @@ class DdpSync final : public GradientSync {
       trainable_index_.push_back(std::find(all.begin(), all.end(), name) - all.begin());
     }
   }
+
+  void run(const std::function<void()>& loop) override { ddp_.join(loop, join_options_); }
 
   void begin_step(std::int64_t step) override { ddp_.set_step(step); }
 
@@ -118,6 +129,7 @@ class DdpSync final : public GradientSync {
 
  private:
   DistributedDataParallel<GraphModel> ddp_;
+  JoinOptions join_options_;
   std::vector<std::int64_t> trainable_index_;
   std::shared_ptr<const BucketLayout> layout_;
   mutable std::mutex plan_mutex_;

@@ -2,6 +2,7 @@
 // The list of subjects, and how a model's tensors are listed.
 #include "harness/sync/gradient_sync.h"
 
+#include <algorithm>
 #include <unordered_set>
 
 #include "core/check.h"
@@ -26,6 +27,14 @@ std::unique_ptr<GradientSync> make_gradient_sync(const SyncParts& parts) {
 #endif
   }
   return make_plain_sync(parts);
+}
+
+std::string join_of(const Case& value) {
+  const std::string& meant = value.ddp.join;
+  const bool other =
+      std::any_of(value.faults.begin(), value.faults.end(),
+                  [](const FaultSpec& fault) { return fault.kind == "join_divisor"; });
+  return !other ? meant : meant == "divide_by_active" ? "divide_by_initial" : "divide_by_active";
 }
 
 std::shared_ptr<const ReductionPlan> plan_of(const BucketLayout& layout,

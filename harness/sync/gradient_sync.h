@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -27,13 +28,17 @@ struct ReplicaInput {
 /// Synchronises the gradients of one or more replicas of a model. A subject has one replica per
 /// rank; the replay reference holds all ranks' replicas in one object.
 ///
-/// Order per step: begin_step; then per micro-batch: one forward or several of every replica, the
-///       caller's backwards, after_backward.
+/// Order: run once, around the whole loop. Per step: begin_step; then per micro-batch: one forward
+/// or
+///       several of every replica, the caller's backwards, after_backward.
 /// Threads: the rank's own thread, except `state` and `plan`, which any thread may call at any
 /// time.
 class GradientSync {
  public:
   virtual ~GradientSync() = default;
+
+  /// Runs the training loop. With join it returns only when all ranks' loops have ended (O).
+  virtual void run(const std::function<void()>& loop) = 0;
 
   /// Gradients have just been zeroed.
   virtual void begin_step(std::int64_t step) = 0;
@@ -64,6 +69,9 @@ struct SyncParts {
 
 /// The subject named by `case.ddp.sync`. Issues the constructor's collectives.
 std::unique_ptr<GradientSync> make_gradient_sync(const SyncParts& parts);
+
+/// `ddp.join`, or what the fault `join_divisor` makes of it.
+std::string join_of(const Case& value);
 
 /// A bucket layout in the indices of all trainable parameters. `trainable_index[i]` is that of the
 /// i-th parameter of the layout, which leaves ignored ones out.

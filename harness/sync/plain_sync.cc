@@ -34,6 +34,8 @@ class PlainSync final : public GradientSync {
     make_plan(parts.ignored);
   }
 
+  void run(const std::function<void()>& loop) override { loop(); }
+
   void begin_step(std::int64_t step) override { step_ = step; }
 
   std::vector<std::vector<at::Tensor>> forward(const std::vector<ReplicaInput>& inputs,

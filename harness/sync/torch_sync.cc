@@ -16,12 +16,20 @@
 #include "core/libtorch_version.h"
 #include "core/torch_compat.h"
 #include "harness/sync/libtorch_error.h"
+#include "harness/sync/torch_join.h"
 #include "harness/sync/torch_watch.h"
 
 namespace lockstep::harness {
 namespace {
 
 constexpr std::size_t kBroadcastCapBytes = std::size_t{250} << 20;
+
+// The log on standard error ("hook ALLREDUCE is registered"), of no use to a judge.
+void log_warnings_only() {
+#ifdef LOCKSTEP_WITH_GLOG
+  FLAGS_minloglevel = std::max<int>(FLAGS_minloglevel, google::GLOG_WARNING);
+#endif
+}
 
 struct Collected {
   NamedParameters parameters;       // the reducer's, in index order (A1)
@@ -59,6 +67,7 @@ class TorchSync final : public GradientSync {
         parts_(parts),
         broadcasts_buffers_(ddp_.broadcast_buffers && !has_fault(parts, "buffers_not_synced")),
         collected_(collect(parts)),
+        join_(join_of(*parts.value), *parts.communicator),
         watch_(*parts.communicator, parts.observer, collected_.parameters.tensors) {
     if (ddp_.init_sync && !has_fault(parts, "no_initial_broadcast")) {
       synchronise_models();
@@ -67,12 +76,20 @@ class TorchSync final : public GradientSync {
     watch_.watch(reducer_);
   }
 
-  void begin_step(std::int64_t step) override { watch_.set_step(step); }
+  void run(const std::function<void()>& loop) override {
+    join_.run(loop, {[this] { shadow_iteration(); },
+                     [this](std::int64_t root) { broadcast_states(root); }});
+  }
+
+  void begin_step(std::int64_t step) override {
+    step_ = step;
+    watch_.set_step(step);
+  }
 
   std::vector<std::vector<at::Tensor>> forward(const std::vector<ReplicaInput>& inputs,
                                                bool sync) override {
     const bool synchronized = sync && at::GradMode::is_enabled();
-    before_forward(synchronized);
+    before_forward(sync);
     std::vector<at::Tensor> outputs =
         parts_.model->forward(inputs.front().input, *inputs.front().route);
     after_forward(outputs, synchronized);
@@ -104,6 +121,10 @@ class TorchSync final : public GradientSync {
   void synchronise_models() {
     watch_.expect(CallSite::kParamCount);
     c10d::verify_params_across_processes(watch_.group(), collected_.parameters.tensors, {});
+    broadcast_states(0);
+  }
+
+  void broadcast_states(std::int64_t root) {
     std::vector<at::Tensor> states;
     const auto append = [&](const NamedParameters& named) {
       for (std::size_t i = 0; i < named.names.size(); ++i) {
@@ -116,13 +137,13 @@ class TorchSync final : public GradientSync {
     if (broadcasts_buffers_ || kLibTorch < LibTorchVersion{2, 1}) {
       append(all_buffers(*parts_.model));
     }
-    broadcast(states, CallSite::kModuleStates);
+    broadcast(states, CallSite::kModuleStates, root);
   }
 
-  void broadcast(const std::vector<at::Tensor>& tensors, CallSite site) {
+  void broadcast(const std::vector<at::Tensor>& tensors, CallSite site, std::int64_t root) {
     const at::NoGradGuard no_grad;
     watch_.expect(site);
-    c10d::broadcast_coalesced(watch_.group(), tensors, kBroadcastCapBytes, 0);
+    c10d::broadcast_coalesced(watch_.group(), tensors, kBroadcastCapBytes, static_cast<int>(root));
   }
 
   // C11, C12.
@@ -160,23 +181,63 @@ class TorchSync final : public GradientSync {
     if (ddp_.static_graph) {
       reducer_->set_static_graph();
     }
+    if (ddp_.hook != "none") {
+      log_warnings_only();
+      reducer_->register_builtin_comm_hook(ddp_.hook == "all_reduce"
+                                               ? c10d::BuiltinCommHookType::ALLREDUCE
+                                               : c10d::BuiltinCommHookType::FP16_COMPRESS);
+    }
   }
 
-  // E1 to E4.
-  void before_forward(bool synchronized) {
+  // E1 to E5. `sync`: not inside no_sync.
+  void before_forward(bool sync) {
+    const bool synchronized = sync && at::GradMode::is_enabled();
+    next_step_ = step_ + 1;
     if (synchronized) {
       ++num_synchronized_forwards_;
       reducer_->prepare_for_forward();
+    }
+    if (join_.is_on()) {
+      reducer_->set_forward_pass_work_handle(join_.notify(), join_.divides_by_initial());
     }
     watch_.tell(EventKind::kForward, synchronized ? 1 : 0);
     if (at::GradMode::is_enabled()) {
       rebuild_buckets();
     }
+    synchronise_buffers(/*is_active=*/true);
+    if (join_.is_on()) {
+      join_.announce(sync);
+    }
+  }
+
+  void synchronise_buffers(bool is_active) {
     const NamedParameters buffers = all_buffers(*parts_.model);  // anew each time (J3)
     if (requires_buffer_sync_ && broadcasts_buffers_ && !buffers.tensors.empty()) {
-      broadcast(buffers.tensors, CallSite::kBuffers);
+      broadcast(buffers.tensors, CallSite::kBuffers,
+                join_.is_on() ? join_.highest_rank(is_active) : 0);
       watch_.tell(EventKind::kBuffersSynced);
     }
+  }
+
+  // Joined ranks. The others' step is not told to them: it follows from the number of forwards.
+  void shadow_iteration() {
+    watch_.set_step(next_step_ + num_shadowed_++ / parts_.value->train.micro_batches);
+    rebuild_buckets();
+    synchronise_buffers(/*is_active=*/false);
+    requires_buffer_sync_ = join_.anyone_synchronizes();
+    if (!requires_buffer_sync_) {
+      return;
+    }
+    at::Tensor used_map;
+    if (ddp_.find_unused_parameters) {
+      used_map = reducer_->get_local_used_map_on_device();
+      if (num_synchronized_forwards_ == 0 && !has_shadowed_reduction_) {
+        used_map.zero_();  // uninitialised memory until then: no two runs would be alike
+      }
+    }
+    has_shadowed_reduction_ = true;
+    watch_.reduce_zeros(used_map);
+    reducer_->push_rebuilt_params_for_all_indices();
   }
 
   void rebuild_buckets() {
@@ -242,8 +303,13 @@ class TorchSync final : public GradientSync {
   const SyncParts parts_;
   const bool broadcasts_buffers_;
   const Collected collected_;
+  TorchJoin join_;
   std::int64_t num_synchronized_forwards_ = 0;
   bool has_queued_late_ = false;  // a static graph's first reduction
+  std::int64_t step_ = -1;
+  std::int64_t next_step_ = 0;     // after the last one with a forward
+  std::int64_t num_shadowed_ = 0;  // iterations
+  bool has_shadowed_reduction_ = false;
   bool requires_buffer_sync_ = true;
   TorchWatch watch_;
   std::shared_ptr<TorchReducer> reducer_;

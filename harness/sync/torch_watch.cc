@@ -68,6 +68,22 @@ void TorchWatch::reduce_late() {
   on_finalized();
 }
 
+void TorchWatch::reduce_zeros(const at::Tensor& used_map) {
+  num_launched_ = 0;
+  in_flight_.clear();
+  is_shadowing_ = true;
+  std::vector<c10d::GradBucket> buckets = reducer_->get_grad_buckets(true);
+  for (c10d::GradBucket& bucket : buckets) {
+    reducer_->run_comm_hook(bucket);
+  }
+  complete_buckets();
+  is_shadowing_ = false;
+  if (used_map.defined()) {
+    std::vector<at::Tensor> tensors = {used_map};
+    group_->allreduce(tensors, c10d::AllreduceOptions())->wait();
+  }
+}
+
 void TorchWatch::on_gradient(std::size_t parameter) {
   if (reducer_ == nullptr || !reducer_->armed() || reducer_->is_static_first()) {
     return;
@@ -145,6 +161,10 @@ void TorchWatch::on_launched(const CollectiveTag& tag, c10::intrusive_ptr<Commun
   in_flight_.push_back(std::move(work));
   if (is_late_ && tag.bucket == 0) {
     mark_all_ready();
+  }
+  if (is_shadowing_) {
+    tell(EventKind::kBucketLaunched, tag.bucket);
+    return;
   }
   progress_.launched(tag.bucket + 1);
   tell(EventKind::kBucketLaunched, tag.bucket);

@@ -53,6 +53,9 @@ class TorchWatch {
   void arm();
   /// L3, as a callback of the engine at the end of backward.
   void reduce_late();
+  /// A joined rank's part in a reduction: zeros for each bucket, through the hook; then
+  /// `used_map`, if it is defined, as it is (O1, O10).
+  void reduce_zeros(const at::Tensor& used_map);
   void tell(EventKind kind, std::int64_t index = -1) const;
 
  private:
@@ -77,6 +80,7 @@ class TorchWatch {
   std::int64_t step_ = -1;
   std::int64_t num_launched_ = 0;  // all_reduces of this iteration
   bool is_late_ = false;           // inside delay_all_reduce
+  bool is_shadowing_ = false;      // inside reduce_zeros
   bool has_marked_unused_ = false;
   std::vector<c10::intrusive_ptr<CommunicatorWork>> in_flight_;
 };

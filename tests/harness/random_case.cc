@@ -96,6 +96,20 @@ void vary_blocks(Case& value) {
   }
 }
 
+// Some ranks have fewer steps than others, or none.
+void add_uneven_inputs(Case& value) {
+  for (std::int64_t rank = 0; rank < value.world.ranks; ++rank) {
+    // A static graph is recorded by all ranks together.
+    value.train.steps_of_rank.push_back(
+        *rc::gen::inRange<std::int64_t>(value.ddp.static_graph ? 1 : 0, value.train.steps + 1));
+  }
+  value.train.steps_of_rank[*rc::gen::inRange<std::size_t>(
+      0, static_cast<std::size_t>(value.world.ranks))] = value.train.steps;
+  // An average that is reduced again together with zeros is no mean of the batch.
+  const bool reduces_again = value.train.sync_on == "every" && value.train.micro_batches > 1;
+  value.ddp.join = reduces_again || chance() ? "divide_by_active" : "divide_by_initial";
+}
+
 }  // namespace
 
 Case random_case() {
@@ -136,6 +150,8 @@ Case random_case() {
     at.steps = {*rc::gen::inRange<std::int64_t>(0, value.train.steps)};
     at.reload = true;
     value.at.push_back(at);
+  } else if (!harness::uses_sync_batch_norm(value.model) && chance()) {
+    add_uneven_inputs(value);
   }
   value.expect.outcome = "within_bound";
   return value;

@@ -35,8 +35,8 @@ inline auto fields(const OptimizerSpec& s) {
 }
 
 inline auto fields(const DdpSpec& s) {
-  const auto& [a, b, c, d, e, f, g, h, i, j] = s;
-  return std::tie(a, b, c, d, e, f, g, h, i, j);
+  const auto& [a, b, c, d, e, f, g, h, i, j, k] = s;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k);
 }
 
 inline auto fields(const AtSpec& s) {
@@ -81,8 +81,8 @@ LOCKSTEP_EQUAL_BY_FIELDS(ExpectIssued)
 
 // These hold specs of their own, whose equality must be known first.
 inline auto fields(const TrainSpec& s) {
-  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = s;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
+  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o] = s;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o);
 }
 
 inline auto fields(const ExpectSpec& s) {

@@ -129,6 +129,8 @@ TEST(ScenarioEventRulesTest, FaultsAreOnesThatCanHappen) {
       ElementsAre(finding("8:1", {"train.clip_norm above 0"})));
   EXPECT_THAT(findings_of(file_with("[[fault]]\nkind = \"sync_before_last_micro_batch\"\n")),
               ElementsAre(finding("8:1", {"train.micro_batches above 1"})));
+  EXPECT_THAT(findings_of(file_with("[[fault]]\nkind = \"join_divisor\"\n")),
+              ElementsAre(finding("8:1", {"\"divide_by_initial\" or \"divide_by_active\""})));
   EXPECT_THAT(
       findings_of(file_with("[[fault]]\nkind = \"crash\"\n[world]\nsimulator_only = true\n")),
       ElementsAre(finding("8:1", {"ends a real process"})));

@@ -137,7 +137,7 @@ TEST(ScenarioExpectRulesTest, AHookPromisesTheOraclesThatCanFollowIt) {
               ElementsAre(finding("5:1", {"hook \"power_sgd\"", "oracles = [\"ranks\"]"})));
   EXPECT_THAT(findings_of("schema = 1\n[ddp]\nhook = \"noop\"\nsync = \"flat\"\n[expect]\n"
                           "oracles = [\"ranks\"]\n"),
-              ElementsAre(finding("3:1", {"hook and checks belong to our DDP"})));
+              ElementsAre(finding("3:1", {"\"flat\" has no hook \"noop\""})));
 }
 
 TEST(ScenarioExpectRulesTest, OnlyTheSerialOracleHasABound) {

@@ -123,6 +123,31 @@ TEST(ScenarioRulesTest, CheckpointsAndSyncBatchNormHaveTheirPlaces) {
               ElementsAre(::testing::HasSubstr("leave one of them out")));
 }
 
+TEST(ScenarioRulesTest, UnevenInputsAreGivenForEachRankUpToTheNumberOfSteps) {
+  EXPECT_THAT(findings_of(file_with("[train]\nsteps_of_rank = [3, 1]\n")), IsEmpty());
+  EXPECT_THAT(findings_of(file_with("[train]\nsteps_of_rank = [3]\n")),
+              ElementsAre(finding("4:1", {"has 1 entries", "each of 2 ranks"})));
+  for (const std::string steps : {"[1, 2]", "[4, 3]"}) {
+    EXPECT_THAT(findings_of(file_with("[train]\nsteps_of_rank = " + steps + "\n")),
+                ElementsAre(finding("4:1", {"the most in steps_of_rank", "but steps = 3"})));
+  }
+}
+
+TEST(ScenarioRulesTest, HooksAndJoinNeedASyncThatHasThem) {
+  EXPECT_THAT(findings_of(file_with("[ddp]\nsync = \"flat\"\njoin = \"throw\"\n")),
+              ElementsAre(finding("5:1", {"\"flat\" has no join"})));
+  EXPECT_THAT(findings_of(file_with("[ddp]\nsync = \"none\"\nhook = \"all_reduce\"\n")),
+              ElementsAre(finding("5:1", {"\"none\" has no hook \"all_reduce\""})));
+#ifdef LOCKSTEP_WITH_TORCH_REDUCER
+  EXPECT_THAT(findings_of(file_with("[ddp]\nsync = \"torch\"\njoin = \"throw\"\n"
+                                    "hook = \"all_reduce\"\n")),
+              IsEmpty());
+  EXPECT_THAT(findings_of("schema = 1\n[ddp]\nsync = \"torch\"\nhook = \"bf16_compress\"\n"
+                          "[expect]\noracles = [\"ranks\", \"replay\"]\n"),
+              ElementsAre(finding("4:1", {"all_reduce and fp16_compress"})));
+#endif
+}
+
 TEST(ScenarioRulesTest, StaticGraphExcludesFindUnusedParameters) {
   EXPECT_THAT(findings_of(file_with("[ddp]\nfind_unused_parameters = true\nstatic_graph = true\n")),
               ElementsAre(finding("5:1", {"leave out find_unused_parameters or static_graph"})));
@@ -155,6 +180,11 @@ TEST(ScenarioRulesTest, ExactCasesDivideByPowersOfTwoOnly) {
   EXPECT_THAT(findings_of("schema = 1\ndata.exact = true\ntrain.optimizer.lr = 0.5\n"
                           "model.widths = [8, 3]\n"),
               ElementsAre(finding("4:7", {"the mean is taken over is 3"})));
+  // With the other divisor it is the number of ranks that still have inputs.
+  const std::string uneven = "world.ranks = 4\ntrain.steps_of_rank = [3, 1, 3, 3]\n";
+  EXPECT_THAT(findings_of(exact_with(uneven + "ddp.join = \"divide_by_initial\"\n")), IsEmpty());
+  EXPECT_THAT(findings_of(exact_with(uneven + "ddp.join = \"divide_by_active\"\n")),
+              ElementsAre(finding("7:7", {"the number of ranks with inputs in step 1 is 3"})));
   // A sum divides by nothing but the number of ranks.
   EXPECT_THAT(findings_of(exact_with("train.batch_per_rank = 3\ntrain.reduction = \"sum\"\n")),
               IsEmpty());

@@ -87,9 +87,14 @@ ModelSpec random_model() {
   return model;
 }
 
+std::vector<std::int64_t> some_ranks() {
+  return list(3, [] { return integer(0, 63); });
+}
+
 TrainSpec random_train() {
   TrainSpec train;
   train.steps = integer(1, 9);
+  train.steps_of_rank = some_ranks();
   train.batch_per_rank = integer(1, 9);
   train.micro_batches = integer(1, 9);
   train.forwards_per_backward = integer(1, 9);
@@ -114,10 +119,6 @@ TrainSpec random_train() {
                      real(),
                      coin()};
   return train;
-}
-
-std::vector<std::int64_t> some_ranks() {
-  return list(3, [] { return integer(0, 63); });
 }
 
 std::string collective() {
@@ -199,6 +200,7 @@ Case random_case() {
                coin(),
                coin(),
                coin()};
+  value.ddp.join = one_of<std::string>({"off", "divide_by_active", "throw"});
   value.at = list(3, random_at);
   value.faults = list(2, [] {
     return FaultSpec{one_of<std::string>({"sum_not_mean", "crash"}), some_ranks(), some_ranks(),

@@ -20,7 +20,9 @@ bool is_known_to_differ(const Case& value) {
   const bool has_routes = std::any_of(value.at.begin(), value.at.end(),
                                       [](const AtSpec& at) { return at.is_routing(); });
   const bool several_forwards = value.train.forwards_per_backward > 1;
-  return (value.ddp.static_graph && (has_windows || several_forwards)) ||
+  // A joined rank sends its last used map again.
+  return (value.ddp.join != "off" && value.ddp.find_unused_parameters && has_routes) ||
+         (value.ddp.static_graph && (has_windows || several_forwards)) ||
          (has_windows && value.ddp.find_unused_parameters && has_routes);
 }
 
