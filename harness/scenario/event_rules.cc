@@ -318,6 +318,13 @@ void check_events(const Case& value, const KnownNames& names, std::vector<CaseFi
                   "train.forwards_per_backward", findings);
     }
     check_actions(at, path, findings);
+    if (at.leave && value.ddp.join != "off" &&
+        (at.micro_batch || at.when == "after_forward" || at.when == "after_backward")) {
+      findings.push_back({{path + (at.micro_batch ? ".micro_batch" : ".when"), "ddp.join"},
+                          "inside join a rank leaves between two steps, for what it did of a step "
+                          "would count on some ranks only; expected when = \"before_forward\" or "
+                          "\"after_step\", and no micro_batch"});
+    }
     if (!names.model_is_sound) continue;
     check_names(at.skip, names.blocks, path + ".skip", "block", findings);
     if (!at.exit_after.empty()) {

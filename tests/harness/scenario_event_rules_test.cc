@@ -113,6 +113,16 @@ TEST(ScenarioEventRulesTest, FaultsHaveAParameterWhereTheyNeedOne) {
   EXPECT_THAT(findings_of(file_with("[[fault]]\nkind = \"corrupt_gradient\"\n")), IsEmpty());
 }
 
+TEST(ScenarioEventRulesTest, InsideJoinARankLeavesBetweenSteps) {
+  const std::string leave = "[ddp]\njoin = \"divide_by_active\"\n[[at]]\nrank = 1\nleave = true\n";
+  EXPECT_THAT(findings_of(file_with(leave)), IsEmpty());
+  EXPECT_THAT(findings_of(file_with(leave + "when = \"after_step\"\n")), IsEmpty());
+  EXPECT_THAT(findings_of(file_with(leave + "when = \"after_backward\"\n")),
+              ElementsAre(finding("12:1", {"between two steps"})));
+  EXPECT_THAT(findings_of(file_with(leave + "micro_batch = 0\n")),
+              ElementsAre(finding("12:1", {"no micro_batch"})));
+}
+
 TEST(ScenarioEventRulesTest, FaultsAreOnesThatCanHappen) {
   EXPECT_THAT(findings_of(file_with("[[fault]]\nkind = \"per_rank_init\"\nstep = 1\n")),
               ElementsAre(finding("9:1", {"before the first step"})));
