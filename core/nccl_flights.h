@@ -29,11 +29,12 @@ namespace lockstep {
 //   caller's stream   ...gradient kernels | ready               | (waits for ended) | copy-out ...
 //   side stream              (waits for ready) | begun | collective | ended
 //
-// Nothing here makes the host wait: `launch` and `wait` only put events and waits into streams, and
-// the GPU sees to the order. A watchdog thread asks now and then whether `ended` has come to pass.
-// When it has, the tensors are let go; when it has not in time, or when NCCL reports an error, the
-// communicator is aborted, which ends the kernels that wait for other ranks, and with them whatever
-// the caller's stream had been told to wait for.
+// Nothing here makes the host wait for the GPU: `launch` and `wait` only put events and waits into
+// streams, and the GPU sees to the order. (`launch` does wait until NCCL's own thread, which makes
+// a communicator that never blocks, has put the collective into the stream.) A watchdog thread asks
+// now and then whether `ended` has come to pass. When it has, the tensors are let go; when it has
+// not in time, or when NCCL reports an error, the communicator is aborted, which ends the kernels
+// that wait for other ranks, and with them whatever the caller's stream had been told to wait for.
 //
 // Tensors in host memory travel through pinned memory, which NCCL can use as it is: copied there at
 // launch, and back by the watchdog. Whoever waits for one of them, or for a barrier, waits on the
