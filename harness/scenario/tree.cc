@@ -227,6 +227,9 @@ Located locate(const TreeNode& root, const std::string& path) {
   const TreeNode* node = &root;
   for (const std::string& part : split_path(path)) {
     const TreeNode* next = nullptr;
+    if (node->kind == TreeNode::Kind::kArray && node->items.size() == 1 && index_of(part, 1) < 0) {
+      node = &node->items.front();
+    }
     if (node->kind == TreeNode::Kind::kTable) {
       if (const TreeEntry* entry = find_or_plural(*node, part)) {
         found.where = entry->key_where;

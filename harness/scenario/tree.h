@@ -88,7 +88,7 @@ std::vector<std::string> split_path(std::string_view path);
 
 /// Where a dotted path is in the file: the key of the last component that exists, or the element
 /// for an index into an array. Where a component is not found but its plural is ("rank", "ranks"),
-/// the plural is taken. A table stands for an array of one table.
+/// the plural is taken. A table stands for an array of one table, and the other way round.
 struct Located {
   bool complete = false;  ///< every component was found
   Position where;

@@ -36,7 +36,7 @@ TEST(DtypesAndLayoutsTest, ComplexGradientsAreReducedAsPairsOfRealNumbers) {
         std::vector<at::Tensor> seen = {module->values[0].detach().clone()};
         communicator.clear_log();
         for (int step = 0; step < 2; ++step) {
-          module->zero_grad();
+          module->zero_grad(/*set_to_none=*/false);
           ddp(std::vector<at::Tensor>{complex_sevenths(rank),
                                       at::Tensor(at::ones({2})).to(at::kComplexDouble),
                                       complex_sevenths(rank).conj()})
