@@ -11,10 +11,11 @@ namespace lockstep {
 
 // Note [What a joined rank shadows]
 // The collectives of a forward and its backward, in this order (O1): the notification and the plan;
-// broadcasts of a rebuild that is due (D8); the buffers, taken from the highest active rank; zeros
-// for every bucket and, with find_unused_parameters, for the used map. What is due follows from
-// state that all ranks of a reducer have in common and from the plan. The plan's step makes the
-// tags of all these equal on all ranks.
+// broadcasts of a rebuild that is due (D8); the buffers, taken from the highest active rank; the
+// comparisons of checked mode; zeros for every bucket and, with find_unused_parameters, for the
+// used map. What is due follows from state that all ranks of a reducer have in common and from the
+// plan. The plan's step makes the tags of all these equal on all ranks. Where ranks do not agree on
+// the plan a joined rank stops, so active ones wait for the plan before anything else is issued.
 
 void DdpJoin::announce(bool is_active, const ForwardPlan& plan) {
   const std::int64_t active = is_active ? 1 : 0;

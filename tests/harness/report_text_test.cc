@@ -119,6 +119,15 @@ TEST(TextReportTest, RanksThatAgreeShareAChecksum) {
                         "ranks 1, 3, 4 0000000000000002  <- differ"));
 }
 
+TEST(TextReportTest, ARankThatDidNotMakeAStepIsLeftOutOfIt) {
+  StepSummary step;
+  step.checksums = {0, 1, 1};
+  EXPECT_THAT(describe_steps({step}, false), Not(HasSubstr("differ")));
+  step.checksums = {0, 1, 2};
+  EXPECT_THAT(describe_steps({step}, false),
+              HasSubstr("rank 1 0000000000000001; rank 2 0000000000000002  <- differ"));
+}
+
 TEST(PrintableTest, LeavesGoodTextAlone) {
   const std::string good = "tab\t, newline\n, \xc3\xaf, \xe2\x86\x92, \xf0\x9f\x98\x80";
   EXPECT_EQ(printable(good), good);
