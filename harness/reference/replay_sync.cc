@@ -67,12 +67,8 @@ void ReplaySync::begin_step(std::int64_t step) {
 
 std::vector<std::vector<at::Tensor>> ReplaySync::forward(const std::vector<ReplicaInput>& inputs,
                                                          bool sync) {
-  if (inputs.front().replica == active_.front()) {
-    // Evaluations pass through here too, and are no micro-batch.
-    micro_ += at::GradMode::is_enabled() ? 1 : 0;
-    if (value_.ddp.broadcast_buffers && buffers_due_) {
-      sync_buffers(value_.ddp.join == "off" ? 0 : active_.back());  // J2
-    }
+  if (inputs.front().replica == active_.front() && value_.ddp.broadcast_buffers && buffers_due_) {
+    sync_buffers(value_.ddp.join == "off" ? 0 : active_.back());  // J2
   }
   if (inputs.back().replica == active_.back()) {
     // J4: what this forward is decides whether the next one synchronises buffers.

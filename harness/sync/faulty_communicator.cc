@@ -27,7 +27,7 @@ class DoneWork final : public Work {
 class FailingWork final : public Work {
  public:
   explicit FailingWork(std::string text) : text_(std::move(text)) {}
-  void wait() override { throw CommError(text_); }
+  void wait() override { throw PeerLost(text_); }
 
  private:
   std::string text_;

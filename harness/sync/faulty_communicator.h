@@ -23,7 +23,7 @@ bool is_collective_fault(const std::string& kind);
 ///   swap_collectives  it is issued after the rank's next one, or when it is waited for
 ///   wrong_numel       it is issued without its last element
 ///   wrong_dtype       it is issued as Long, with the values of before
-///   transport_error   it is issued, and `wait` throws CommError
+///   transport_error   it is issued, and `wait` throws PeerLost
 ///   corrupt_payload   a bit of the result's first byte is turned over on this rank
 ///
 /// Threads: those of the communicator.
