@@ -5,7 +5,8 @@
 # leave out <torch/torch.h>, which costs every file another 2 s; include the module you need.
 set(lockstep_torch_headers <torch/autograd.h> <torch/nn/module.h> <torch/optim.h> <torch/types.h>)
 set(lockstep_std_headers <algorithm> <functional> <map> <memory> <optional> <string> <vector>)
-file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/lockstep_pch.cc "")
+# Written where it is missing only: a newer one would have everything built again.
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/lockstep_pch.cc CONTENT "")
 
 # lockstep_pch(TARGET LIBRARIES ... HEADERS ...): a precompiled header for others to reuse.
 function(lockstep_pch target)
