@@ -208,10 +208,20 @@ std::string why_no_serial(const Case& value) {
   if (uses_dropout(value.model)) {
     return "a model with dropout";
   }
-  const bool whole = value.train.micro_batches == 1 && value.train.forwards_per_backward == 1;
-  return uses_sync_batch_norm(value.model) && !whole
-             ? "sync_batch_norm with a batch in several forwards"
-             : "";
+  if (!uses_sync_batch_norm(value.model)) {
+    return "";
+  }
+  if (value.train.micro_batches > 1 || value.train.forwards_per_backward > 1) {
+    return "sync_batch_norm with a batch in several forwards";
+  }
+  for (const AtSpec& at : value.at) {
+    for (std::int64_t step = 0; at.is_routing() && step < value.train.steps; ++step) {
+      if (covers(at.steps, step) && !all_ranks_do(value, at, step)) {
+        return "sync_batch_norm with ranks on different routes";
+      }
+    }
+  }
+  return "";
 }
 
 bool is_one_batch(const Case& value) {

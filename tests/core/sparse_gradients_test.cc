@@ -132,14 +132,14 @@ TEST(SparseGradientsTest, AreDividedThenAddedInRankOrder) {
 }
 
 TEST(SparseGradientsTest, ValuesOfARowAreDividedBeforeTheyAreAddedUp) {
-  // 1/3 + 1/3 is not 2/3 for these numbers; a tensor that holds a row once is divided alike.
-  const at::Tensor values = at::tensor({{5.0F}, {8.0F}});
+  // 7/3 + 9/3 is not 16/3 in float.
+  const at::Tensor values = at::tensor({7.0F, 9.0F}).view({2, 1});
   const at::Tensor twice =
       at::sparse_coo_tensor(rows_of({1, 1}).unsqueeze(0), values, {kNumRows, 1});
   const at::Tensor expected = values[0] / 3 + values[1] / 3;
   ASSERT_FALSE(same(expected, (values[0] + values[1]) / 3));
   EXPECT_TRUE(same(divided_rows(twice, 3).to_dense()[1], expected));
-  EXPECT_TRUE(same(values, at::tensor({{5.0F}, {8.0F}})));
+  EXPECT_TRUE(same(values.flatten(), at::tensor({7.0F, 9.0F})));
 }
 
 // Looks rows up by itself, so that its type tells nothing of its gradient.

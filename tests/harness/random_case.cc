@@ -83,7 +83,7 @@ void add_routing(Case& value) {
 
 // What other blocks there may be: one of another dtype, statistics over all ranks.
 void vary_blocks(Case& value) {
-  const bool statistics = value.train.micro_batches == 1 &&
+  const bool statistics = value.at.empty() && value.train.micro_batches == 1 &&
                           value.train.forwards_per_backward == 1 &&
                           value.world.ranks * value.train.batch_per_rank > 2;
   for (auto& [name, text] : value.model.blocks) {

@@ -120,6 +120,15 @@ TEST(ScenarioExpectRulesTest, TheSerialOracleOfSyncBatchNormNeedsTheBatchInOnePi
       ElementsAre(::testing::HasSubstr("sync_batch_norm with a batch in several forwards")));
 }
 
+TEST(ScenarioExpectRulesTest, TheSerialOracleOfSyncBatchNormNeedsOneRouteForAllRanks) {
+  const std::string model =
+      "schema = 1\nexpect.outcome = \"within_bound\"\n[model]\nkind = \"graph\"\nblocks = { a = "
+      "\"linear 4 4\", b = \"sync_batch_norm 4\", c = \"linear 4 4\" }\n[[at]]\nskip = [\"c\"]\n";
+  EXPECT_THAT(findings_of(model), IsEmpty());
+  EXPECT_THAT(findings_of(model + "rank = 1\n"),
+              ElementsAre(::testing::HasSubstr("ranks on different routes")));
+}
+
 TEST(ScenarioExpectRulesTest, WhatIsIssuedIsByRanksAndInStepsThatExist) {
   EXPECT_THAT(findings_of("schema = 1\n[expect]\noutcome = \"within_bound\"\n"
                           "issued = [{ rank = 2, step = 3, collectives = [] }]\n"),

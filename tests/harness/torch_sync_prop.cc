@@ -19,11 +19,15 @@ bool is_known_to_differ(const Case& value) {
   const bool has_windows = value.train.micro_batches > 1 && value.train.sync_on == "last";
   const bool has_routes = std::any_of(value.at.begin(), value.at.end(),
                                       [](const AtSpec& at) { return at.is_routing(); });
+  const bool two_dtypes = std::any_of(
+      value.model.blocks.begin(), value.model.blocks.end(),
+      [](const auto& block) { return block.second.find(" float64") != std::string::npos; });
   const bool several_forwards = value.train.forwards_per_backward > 1;
   // A joined rank sends its last used map again.
   return (value.ddp.join != "off" && value.ddp.find_unused_parameters && has_routes) ||
          (value.ddp.static_graph && (has_windows || several_forwards)) ||
-         (has_windows && value.ddp.find_unused_parameters && has_routes);
+         (has_windows && value.ddp.find_unused_parameters && has_routes) ||
+         (two_dtypes && !value.ddp.find_unused_parameters);
 }
 
 TEST(TorchSyncProps, DoesWhatOursDoes) {
