@@ -126,11 +126,11 @@ class Judge {
     if (!promises(expect_, "serial") || !why_no_serial(value_).empty()) {
       return;
     }
-    const Program serial = compile_serial(value_, data);
+    Program serial = compile_serial(value_, data);
     if (value_.data.exact || is_one_batch(value_)) {
       evidence_.serial = run_serial(serial, {value_.model.dtype, 0, 1});
     } else {
-      evidence_.bound.emplace(serial);
+      evidence_.bound.emplace(std::move(serial));
     }
   }
 
