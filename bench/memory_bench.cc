@@ -20,7 +20,7 @@
 #include "core/distributed_data_parallel.h"
 #include "core/gloo_communicator.h"
 #include "core/gloo_device.h"
-#include "core/gloo_rendezvous.h"
+#include "core/rendezvous.h"
 #include "harness/graph_model.h"
 #include "harness/sync/gradient_sync.h"
 
@@ -62,12 +62,13 @@ void train(const Workload& workload, const Variant& variant, GlooCommunicator& c
   const auto model = std::make_shared<GraphModel>(value.model, false, 1, 0);
   const auto sync = make_gradient_sync({&value, model, &communicator, nullptr, {}});
   const at::Tensor input = at::ones({kBatch, workload.width});
+  const Route everything;
   for (int step = 0; step < kSteps; ++step) {
     for (at::Tensor& parameter : model->parameters()) {
       parameter.mutable_grad() = at::Tensor();
     }
     sync->begin_step(step);
-    sync->forward(0, input, {}, true)[0].sum().backward();
+    sync->forward({{0, input, &everything}}, true)[0][0].sum().backward();
     const at::NoGradGuard no_grad;
     for (at::Tensor& parameter : model->parameters()) {
       parameter.sub_(parameter.grad(), 1e-6);

@@ -174,6 +174,7 @@ ExpectSpec random_expect() {
   expect.before = one_of<std::string>({"", "2.4"});
   expect.bucket_all_reduces = maybe([] { return integer(0, 99); });
   expect.rebuilds = maybe([] { return integer(0, 99); });
+  expect.schedules = one_of<std::string>({"all", "some"});
   expect.issued = list(2, [] { return ExpectIssued{integer(0, 63), integer(-1, 9), texts()}; });
   return expect;
 }
@@ -182,7 +183,13 @@ Case random_case() {
   Case value;
   value.title = maybe_text();
   value.seed = one_of<std::uint64_t>({0, 1, 42, 0x7fffffffffffffffULL});
-  value.world = {integer(1, 64), one_of<std::string>({"round_robin", "random"}), coin(), coin()};
+  value.world = {integer(1, 64), coin(), coin()};
+  value.schedule = {one_of<std::string>({"round_robin", "pct", "exhaustive", "replay"}),
+                    integer(-1, 9),
+                    integer(1, 99),
+                    integer(1, 9),
+                    integer(1, 99),
+                    maybe_text()};
   value.model = random_model();
   value.data = {one_of<std::string>({"regression", "classification"}),
                 integer(1, 99),
@@ -203,8 +210,12 @@ Case random_case() {
   value.ddp.join = one_of<std::string>({"off", "divide_by_active", "throw"});
   value.at = list(3, random_at);
   value.faults = list(2, [] {
-    return FaultSpec{one_of<std::string>({"sum_not_mean", "crash"}), some_ranks(), some_ranks(),
-                     maybe_text()};
+    return FaultSpec{one_of<std::string>({"sum_not_mean", "skip_wait"}),
+                     some_ranks(),
+                     some_ranks(),
+                     maybe_text(),
+                     one_of<std::string>({"bucket", "buffers"}),
+                     maybe([] { return integer(0, 9); })};
   });
   value.expect = random_expect();
   value.expect_sim = maybe(random_expect);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What PyTorch's reducer does where the catalogue of rules only infers it, and what ours does
 // there.
-#include <c10/util/Logging.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -11,7 +10,7 @@
 #include <limits>
 #include <memory>
 #include <string>
-#include <unordered_map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -31,11 +30,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-class NoAdvice final : public c10::WarningHandler {
- public:
-  void process(const c10::SourceLocation&, const std::string&, bool) override {}
-};
-
 struct ReducerOptions {
   bool find_unused = false;
   bool static_graph = false;
@@ -53,13 +47,16 @@ class Peer {
                               [](const CollectiveTag&, c10::intrusive_ptr<CommunicatorWork> work) {
                                 work->complete();
                               }})) {
-    const std::vector<bool> dense(parameters.size(), false);
-    auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(
-        parameters, {std::numeric_limits<int>::max()}, dense);
-    reducer_ = std::make_shared<TorchReducer>(
-        parameters, std::move(buckets), std::move(limits), group_, dense, 1 << 20,
-        options.find_unused, /*gradient_as_bucket_view=*/false,
-        std::unordered_map<std::size_t, std::string>(), 1 << 20);
+    TorchReducerParts parts;
+    parts.parameters = parameters;
+    parts.expect_sparse.assign(parameters.size(), false);
+    std::tie(parts.bucket_indices, parts.per_bucket_size_limits) =
+        c10d::compute_bucket_assignment_by_size(parameters, {std::numeric_limits<int>::max()},
+                                                parts.expect_sparse);
+    parts.group = group_;
+    parts.bucket_bytes_cap = parts.first_bucket_bytes_cap = 1 << 20;
+    parts.find_unused_parameters = options.find_unused;
+    reducer_ = std::make_shared<TorchReducer>(std::move(parts));
     logger_ = std::make_shared<c10d::Logger>(reducer_);
     logger_->set_construction_data_and_log("Peer", {}, -1, true, false, options.static_graph);
     reducer_->set_logger(logger_);
@@ -71,8 +68,7 @@ class Peer {
   /// One synchronised iteration of a model whose output is `forward()`.
   template <typename Forward>
   void iterate(const Forward& forward) {
-    NoAdvice no_advice;
-    const compat::warning::WarningHandlerGuard guard(&no_advice);
+    const compat::NoWarnings no_advice;
     logger_->set_runtime_stats_and_log();
     reducer_->prepare_for_forward();
     reducer_->rebuild_buckets();
