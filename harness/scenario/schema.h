@@ -109,7 +109,7 @@ void describe(V& v, Of<ScheduleSpec>) {
           "pct: ordering constraints that a fault may need");
   v.field("runs_max", &ScheduleSpec::runs_max, IntRange{1, 100'000'000},
           "exhaustive: gives up after so many schedules");
-  v.field("deviations", &ScheduleSpec::deviations, Text{},
+  v.field("deviations", &ScheduleSpec::deviations, Any{},
           "replay: a schedule as reports print it, such as \"12:1 15:c0\"");
 }
 

@@ -113,7 +113,8 @@ first_bucket_cap_bytes = 1
 bucket_cap_bytes = 1
 [[fault]]
 kind = "skip_wait"
-rank = 1
+rank = 0
+step = 2
 [schedule]
 policy = "random"
 runs = 20

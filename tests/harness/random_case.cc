@@ -150,7 +150,8 @@ Case random_case() {
     at.steps = {*rc::gen::inRange<std::int64_t>(0, value.train.steps)};
     at.reload = true;
     value.at.push_back(at);
-  } else if (!harness::uses_sync_batch_norm(value.model) && chance()) {
+  } else if (!harness::uses_sync_batch_norm(value.model) &&
+             value.train.forwards_per_backward == 1 && chance()) {
     add_uneven_inputs(value);
   }
   value.expect.outcome = "within_bound";
