@@ -2,6 +2,7 @@
 // Comparison with a file under tests/golden/, byte for byte.
 #include "tests/support/golden.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -12,7 +13,7 @@
 namespace lockstep::test {
 
 void expect_golden(const std::string& name, const std::string& actual) {
-  const std::string path = std::string(LOCKSTEP_GOLDEN_DIR) + "/" + name;
+  const std::string path = fmt::format("{}/{}", LOCKSTEP_GOLDEN_DIR, name);
   const char* update = std::getenv("LOCKSTEP_UPDATE_GOLDEN");
   if (update != nullptr && std::string_view(update) == "1") {
     std::ofstream(path, std::ios::binary) << actual;
