@@ -187,16 +187,19 @@ std::unique_ptr<Work> NcclCommunicator::barrier(CollectiveTag tag) {
 void NcclCommunicator::grouped(const std::function<void()>& body) {
   LOCKSTEP_USAGE(impl_->group == nullptr, "rank {}: a group within a group", rank());
   impl_->group = std::make_shared<NcclFlight>();
-  struct Launch {
-    Impl& impl;
-    ~Launch() {
-      const auto flight = std::exchange(impl.group, nullptr);
-      if (!flight->operations.empty()) {
-        impl.flights->launch(flight);
-      }
+  const auto launch = [this] {
+    const auto flight = std::exchange(impl_->group, nullptr);
+    if (!flight->operations.empty()) {
+      impl_->flights->launch(flight);
     }
-  } launch{*impl_};
-  body();
+  };
+  try {
+    body();
+  } catch (...) {
+    launch();
+    throw;
+  }
+  launch();
 }
 
 std::unique_ptr<NcclCommunicator> make_nccl_communicator(const NcclOptions& options) {

@@ -121,6 +121,7 @@ struct CaseResult {
   std::int64_t rebuilds = 0;            ///< rank 0
   std::uint64_t trace_hash = 0;
   std::string schedule;                    ///< simulator: the run's deviations, for a replay
+  bool of_one_schedule = true;             ///< all of this is about that run, and not about many
   std::optional<ScheduleCount> schedules;  ///< where several were tried
   /// Gloo: final parameters compared with the simulator's for the same case.
   std::optional<bool> equals_simulator;

@@ -131,6 +131,7 @@ struct ScheduleSearch {
   std::int64_t num_repetitions = 0;  ///< runs given up because they only repeated others
   bool all = false;                  ///< there is no other schedule
   std::int64_t num_different = 0;    ///< runs that did not end as the first, with the same bits
+  bool kept_all = true;  ///< all that are not the same among each other are in `different`
   /// The first few of them that are not the same among each other.
   std::vector<std::shared_ptr<const Run>> different;
 };
@@ -145,7 +146,7 @@ struct Run {
   std::optional<ScheduleSearch> search;  ///< where more than this schedule was tried
 };
 
-/// Whether all ranks ended alike, with the same bits in every step.
+/// Whether all ranks ended alike, with the same bits in every step and at the end of join.
 bool same_run(const Run& a, const Run& b);
 
 /// Bytes of a RankRun, for sending it from a worker process. Same build on both ends.

@@ -22,7 +22,9 @@ bool same_step(const StepRecord& a, const StepRecord& b) {
 
 bool same_rank(const RankRun& a, const RankRun& b) {
   const auto seq = [](const RankRun& rank) { return rank.waiting ? rank.waiting->seq : -1; };
-  return a.ending == b.ending && a.error_kind == b.error_kind && seq(a) == seq(b) &&
+  return same_bits(a.final_parameters, b.final_parameters) &&
+         same_bits(a.final_buffers, b.final_buffers) && a.ending == b.ending &&
+         a.error_kind == b.error_kind && seq(a) == seq(b) &&
          std::equal(a.steps.begin(), a.steps.end(), b.steps.begin(), b.steps.end(), same_step);
 }
 

@@ -47,6 +47,9 @@ struct ScenarioSet {
 /// Errors: ScenarioError with the findings of all files.
 ScenarioSet load_scenarios(const std::vector<std::string>& paths);
 
+/// Makes all expectations of a case those of every schedule, as where only one is left.
+void expect_every_schedule(Case& value);
+
 /// The cases of one scenario text. `file` is the name used in cases and findings.
 /// Errors: ScenarioError.
 std::vector<NamedCase> parse_scenario_text(std::string_view text, const std::string& file);

@@ -98,6 +98,7 @@ void replace_schedule(std::vector<NamedCase>& cases, const std::string& text) {
   const ScheduleSpec schedule = schedule_of(text);
   for (NamedCase& named : cases) {
     named.value.schedule = schedule;
+    if (schedule.policy != "exhaustive" && schedule.runs == 1) expect_every_schedule(named.value);
     const std::vector<CaseFinding> findings = check_case(named.value);
     LOCKSTEP_USAGE(findings.empty(), "{} cannot run with --schedule '{}': {}",
                    case_label(named.file, named.name), text, findings.front().message);

@@ -67,7 +67,7 @@ enum class SchedulePolicy {
 struct ScheduleSpec {
   SchedulePolicy policy = SchedulePolicy::kRoundRobin;
   std::uint64_t seed = 0;  ///< kRandom, kPct
-  std::int64_t run = 0;    ///< kRandom, kPct: the how-manieth schedule of this seed
+  std::int64_t run = 0;    ///< kRandom, kPct: which of the schedules drawn from this seed, from 0
   /// kPct: a fault that needs this many ordering constraints is found with a probability of at
   /// least 1 / (actors * decisions^(depth - 1)) per run.
   std::int64_t depth = 3;

@@ -69,8 +69,9 @@ std::string replay_options(const JudgingOptions& judging, const Selection& selec
   if (judging.backend != "sim") out += " --backend " + judging.backend;
   if (!judging.against.empty()) out += " --against " + judging.against;
   if (!selection.sync.empty()) out += " --sync " + selection.sync;
-  // A run's own schedule is said with its case; see replay_command.
   if (selection.seed) out += fmt::format(" --seed {}", *selection.seed);
+  // Last, where replay_command puts a run's own schedule in its place.
+  if (!selection.schedule.empty()) out += fmt::format(" --schedule '{}'", selection.schedule);
   return out;
 }
 

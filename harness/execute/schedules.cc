@@ -25,16 +25,18 @@ bool Schedules::are_many() const {
 }
 
 std::int64_t Schedules::num_schedules() const {
-  return search_ ? search_->num_schedules() : num_handed_out_;
+  return search_ ? search_->num_schedules() - (has_surplus_ ? 1 : 0) : num_handed_out_;
 }
 
 bool Schedules::next(sim::WorldOptions& options) {
   options.first_scheduled_step = spec_.first_step;
   if (search_) {
-    if (search_->num_schedules() >= spec_.runs_max) {
+    const std::int64_t num_finished = search_->num_schedules();
+    none_left_ = !search_->begin();
+    if (!none_left_ && num_finished >= spec_.runs_max) {
+      has_surplus_ = true;  // begun and not run
       return false;
     }
-    none_left_ = !search_->begin();
     options.scheduler = &*search_;
     return !none_left_;
   }

@@ -34,6 +34,7 @@ class Schedules {
   std::optional<sim::ExhaustiveSearch> search_;
   std::int64_t num_handed_out_ = 0;
   bool none_left_ = false;
+  bool has_surplus_ = false;
 };
 
 }  // namespace lockstep::harness

@@ -52,7 +52,9 @@ class SimExecutor final : public Executor {
         ++search.num_different;
         const bool is_new = std::none_of(search.different.begin(), search.different.end(),
                                          [&](const auto& other) { return same_run(*other, *run); });
-        if (is_new && search.different.size() < kDifferentMax) {
+        if (is_new && search.different.size() == kDifferentMax) {
+          search.kept_all = false;
+        } else if (is_new) {
           search.different.push_back(std::make_shared<const Run>(*std::move(run)));
         }
       }

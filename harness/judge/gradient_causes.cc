@@ -98,15 +98,21 @@ void test_later_backwards(Hypotheses& hypotheses, const Program& replay, const R
                           const Divergence& divergence, const ReplayDetails& details,
                           std::size_t index) {
   Program first = replay;
+  const auto at = static_cast<std::size_t>(divergence.step);
   for (RankProgram& rank : first.ranks) {
-    for (MicroBatch& micro_batch :
-         rank.steps[static_cast<std::size_t>(divergence.step)].micro_batches) {
+    if (at >= rank.steps.size()) {
+      continue;  // has no inputs
+    }
+    for (MicroBatch& micro_batch : rank.steps[at].micro_batches) {
       micro_batch.parts.resize(1);
     }
   }
   ReplayDetails of_first;
   of_first.step = divergence.step;
   run_replay(first, subject, &of_first);
+  if (details.contributions.empty() || of_first.contributions.empty()) {
+    return;
+  }
   const auto rank = static_cast<std::size_t>(divergence.ranks.front());
   const at::Tensor& whole = details.contributions[rank][index];
   const at::Tensor& part = of_first.contributions[rank][index];

@@ -10,7 +10,6 @@
 
 #include "core/check.h"
 #include "harness/judge/cause_hypotheses.h"
-#include "harness/judge/compare.h"
 #include "harness/judge/cures.h"
 #include "harness/judge/divergence.h"
 #include "harness/judge/wait_for.h"

@@ -70,6 +70,7 @@ void judge_into(CaseResult& result, const Case& value, const JudgeOptions& optio
         "not exhaustive: there are more than schedule.runs_max = {} schedules; raise it, make the "
         "case smaller, or take schedule.policy = \"pct\"",
         value.schedule.runs_max));
+    result.of_one_schedule = false;
   }
   if (options.backend != "sim" && options.simulator != nullptr) {
     const bool ends_well = result.outcome.kind == OutcomeKind::kEqual ||
@@ -87,7 +88,8 @@ void judge_into(CaseResult& result, const Case& value, const JudgeOptions& optio
   if (options.against_torch && value.ddp.peer_can_stand_in()) {
     // Both on the default schedule: the peer's decisions are not ours.
     const Case once = on_schedule(value, "");
-    const bool is_default = value.schedule.policy == once.schedule.policy;
+    const bool is_default =
+        options.backend != "sim" || value.schedule.policy == once.schedule.policy;
     result.peer = compare_with_torch(
         once, is_default ? subject : options.executor->execute(compile_subject(once)),
         *options.executor);
@@ -117,7 +119,8 @@ CaseResult judge_case(const NamedCase& named, const JudgeOptions& options) {
     result.internal_error = error.what();
   }
   if (!result.as_expected) {
-    result.replay_toml = print_case(on_schedule(named.value, result.schedule));
+    result.replay_toml = print_case(
+        result.of_one_schedule ? on_schedule(named.value, result.schedule) : named.value);
   }
   result.seconds = wall_seconds() - start_seconds;
   return result;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "harness/scenario.h"
 #include "sim/scheduler.h"
 
 namespace lockstep::harness {
@@ -62,6 +63,7 @@ CaseResult judge_schedules(const Run& first, const ExpectSpec& expect, const Sch
   if (expect.schedules == "some") {
     if (!result.complaints.empty()) {
       result = first_that(others, judge, /*as_expected=*/true, std::move(result));
+      result.of_one_schedule = result.complaints.empty();
     }
   } else {
     if (result.complaints.empty() && !others.empty()) {
@@ -69,15 +71,25 @@ CaseResult judge_schedules(const Run& first, const ExpectSpec& expect, const Sch
         result.complaints.push_back(fmt::format(
             "the numbers depend on the schedule: those of schedule \"{}\" are not those of \"{}\"",
             others.front()->schedule, first.schedule));
+        result.of_one_schedule = false;
       }
       result = first_that(others, judge, /*as_expected=*/false, std::move(result));
     }
-    if (!result.complaints.empty() && !result.schedule.empty()) {
+    if (!result.complaints.empty() && result.of_one_schedule && !result.schedule.empty()) {
       result = shrunk(std::move(result), judge);
     }
   }
   if (first.search) {
     const ScheduleSearch& search = *first.search;
+    // One failure decides "all", one success "some".
+    const bool decided = result.complaints.empty() == (expect.schedules == "some");
+    if (!search.kept_all && !decided) {
+      result.complaints.push_back(
+          fmt::format("undecided: of {} runs that differ only {} were kept and judged; try fewer "
+                      "schedules at a time",
+                      search.num_different, search.different.size()));
+      result.of_one_schedule = false;
+    }
     result.schedules = ScheduleCount{search.num_schedules, search.num_repetitions,
                                      search.num_different, search.all};
   }
@@ -87,6 +99,7 @@ CaseResult judge_schedules(const Run& first, const ExpectSpec& expect, const Sch
 Case on_schedule(const Case& value, const std::string& deviations) {
   Case one = value;
   one.schedule = ScheduleSpec();
+  expect_every_schedule(one);
   if (!deviations.empty()) {
     one.schedule.policy = "replay";
     one.schedule.deviations = deviations;

@@ -22,16 +22,16 @@ struct ScheduleJudge {
 /// The result of a run and of all schedules that were tried with it.
 ///
 /// `expect.schedules = "all"`: the first run that is not as expected, its schedule shrunk; a
-/// complaint also where all end as expected but their numbers are not the same bits. "some": the
+/// complaint also where all end well, as expected, but not with the same bits. "some": the
 /// first run that is as expected.
 CaseResult judge_schedules(const Run& first, const ExpectSpec& expect, const ScheduleJudge& judge);
 
 /// The case as it is replayed on one schedule.
 Case on_schedule(const Case& value, const std::string& deviations);
 
-/// Leaves out deviations of `schedule` (ddmin), one of `still_fails` at a time, until none can be
-/// spared or `runs_max` were tried. `still_fails` is asked for schedules shorter than the given
-/// one.
+/// Leaves out deviations of `schedule` (ddmin), asking `still_fails` of each shorter one, until
+/// none can be spared or `runs_max` were tried. `still_fails` is asked for schedules shorter than
+/// the given one.
 std::string shrink_schedule(const std::string& schedule, std::int64_t runs_max,
                             const std::function<bool(const std::string&)>& still_fails);
 

@@ -247,10 +247,11 @@ void ReplaySync::reduce_sparse(std::size_t index) {
   const at::Tensor& parameter = parameters_.front().tensors[index];
   const at::Tensor sum = at::zeros_like(parameter).detach();
   at::Tensor touched = at::zeros({parameter.size(0)}, at::kBool);
-  for (std::size_t rank = 0; rank < models_.size(); ++rank) {
+  const double by = value_.ddp.hook == "none" ? divisor() : static_cast<double>(models_.size());
+  for (const std::size_t rank : active_) {
     const at::Tensor& gradient = parameters_[rank].tensors[index].grad();
     if (gradient.defined()) {
-      const at::Tensor own = (gradient / static_cast<double>(models_.size())).coalesce();
+      const at::Tensor own = (gradient / by).coalesce();
       const at::Tensor rows = own.indices()[0];
       sum.index_add_(0, rows, own.values());
       touched.index_fill_(0, rows, true);

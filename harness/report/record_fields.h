@@ -139,13 +139,14 @@ struct Fields<CaseResult> {
   template <class R, class F>
   static void visit(R& record, F&& f) {
     auto& [file, name, title, backend, replay_toml, outcome, as_expected, skipped, complaints,
-           steps, bucket_all_reduces, rebuilds, trace_hash, schedule, schedules, equals_simulator,
-           peer, internal_error, seconds] = record;
+           steps, bucket_all_reduces, rebuilds, trace_hash, schedule, of_one_schedule, schedules,
+           equals_simulator, peer, internal_error, seconds] = record;
     f("file", file), f("name", name), f("title", title), f("backend", backend);
     f("replay_toml", replay_toml), f("outcome", outcome), f("as_expected", as_expected);
     f("skipped", skipped), f("complaints", complaints), f("steps", steps);
     f("bucket_all_reduces", bucket_all_reduces), f("rebuilds", rebuilds);
-    f("trace_hash", trace_hash), f("schedule", schedule), f("schedules", schedules);
+    f("trace_hash", trace_hash), f("schedule", schedule);
+    f("of_one_schedule", of_one_schedule), f("schedules", schedules);
     f("equals_simulator", equals_simulator), f("peer", peer);
     f("internal_error", internal_error), f("seconds", seconds);
   }

@@ -156,9 +156,9 @@ std::string case_label(const std::string& file, const std::string& name) {
 std::string replay_command(const CaseResult& result, const std::string& replay_options) {
   std::string out = "lockstep replay " + shell_word(result.file);
   if (!result.name.empty()) out += " --case " + shell_word(result.name);
-  out += replay_options;
-  if (!result.schedule.empty()) out += " --schedule " + shell_word("replay:" + result.schedule);
-  return out;
+  if (!result.of_one_schedule || result.schedule.empty()) return out + replay_options;
+  out += replay_options.substr(0, replay_options.find(" --schedule "));
+  return out + " --schedule " + shell_word("replay:" + result.schedule);
 }
 
 std::string describe_case(const CaseResult& result, const CaseTextOptions& options) {

@@ -38,4 +38,13 @@ const ExpectSpec& expectation(const Case& value, std::string_view backend) {
   return value.expect;
 }
 
+void expect_every_schedule(Case& value) {
+  const std::string all = ExpectSpec().schedules;
+  value.expect.schedules = all;
+  for (std::optional<ExpectSpec>* expect : {&value.expect_sim, &value.expect_gloo}) {
+    if (*expect) (*expect)->schedules = all;
+  }
+  for (ExpectSpec& expect : value.expect_torch) expect.schedules = all;
+}
+
 }  // namespace lockstep::harness

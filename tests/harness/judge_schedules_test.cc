@@ -143,6 +143,57 @@ TEST(JudgeSchedulesTest, AFailingScheduleComesBackAsAShortScenarioThatFailsAlike
   EXPECT_EQ(replayed.trace_hash, result.trace_hash);
 }
 
+TEST(JudgeSchedulesTest, AsManySchedulesAsThereMayBeAreExhaustive) {
+  NamedCase named = parse_scenario_text(kForgottenWait, "test.toml").front();
+  named.value.schedule = ScheduleSpec();
+  named.value.schedule.policy = "exhaustive";
+  named.value.schedule.first_step = 2;
+  const auto simulator = make_sim_executor();
+  const auto search_with = [&](std::int64_t runs_max) {
+    named.value.schedule.runs_max = runs_max;
+    return *simulator->execute(compile_subject(named.value)).search;
+  };
+  const std::int64_t all = search_with(10'000).num_schedules;
+  EXPECT_GT(all, 10);
+  EXPECT_TRUE(search_with(all).all);
+  EXPECT_EQ(search_with(all).num_schedules, all);
+  EXPECT_FALSE(search_with(all - 1).all);
+  EXPECT_EQ(search_with(all - 1).num_schedules, all - 1);
+}
+
+TEST(SameRunTest, SeesWhatJoinLeaves) {
+  Case value = parse_scenario_text(
+                   "schema = 1\n[train]\nsteps_of_rank = [3, 1]\n[ddp]\njoin = "
+                   "\"divide_by_initial\"\n[expect]\noutcome = \"within_bound\"\n",
+                   "test.toml")
+                   .front()
+                   .value;
+  const TrainingRun run = make_sim_executor()->execute(compile_subject(value));
+  TrainingRun other = run;
+  EXPECT_TRUE(same_run(run, other));
+  other.ranks[1].final_parameters.bytes.front() ^= 1;
+  EXPECT_FALSE(same_run(run, other));
+  other = run;
+  other.ranks[0].steps.back().optimizer.bytes.push_back(0);
+  EXPECT_FALSE(same_run(run, other));
+}
+
+TEST(JudgeSchedulesTest, AFailureOfSomeReplaysTheSearchAndASingleRunExpectsItOfAll) {
+  NamedCase named = parse_scenario_text(kForgottenWait, "test.toml").front();
+  named.value.expect.schedules = "some";
+  named.value.expect.outcome = "deadlock";  // which no schedule has
+  const auto simulator = make_sim_executor();
+  JudgeOptions options;
+  options.executor = simulator.get();
+  options.simulator = simulator.get();
+  const CaseResult result = judge_case(named, options);
+  EXPECT_FALSE(result.as_expected);
+  EXPECT_FALSE(result.of_one_schedule);
+  const Case again = parse_scenario_text(result.replay_toml, "replay.toml").front().value;
+  EXPECT_EQ(again.schedule.policy, "random");
+  EXPECT_EQ(on_schedule(again, "3:1").expect.schedules, "all");
+}
+
 TEST(SimExecutorTest, ARunThatCannotBeRepeatedIsADefect) {
   Program program = compile_subject(parse_scenario_text(kForgottenWait, "test.toml").front().value);
   SimExecutorOptions options;
