@@ -96,8 +96,9 @@ DdpError changed(const char* kind, std::int64_t rank, std::int64_t step, const s
 
 }  // namespace
 
-ModuleWatch::ModuleWatch(const torch::nn::Module& module, std::set<std::string> ignored)
-    : seen_(sightings(module)), ignored_(std::move(ignored)) {
+ModuleWatch::ModuleWatch(const torch::nn::Module& module, std::set<std::string> ignored,
+                         bool may_freeze)
+    : seen_(sightings(module)), ignored_(std::move(ignored)), may_freeze_(may_freeze) {
   for (const auto& item : module.named_parameters()) {
     if (item.value().defined() && ignored_.count(item.key()) == 0) {
       parameters_.push_back({item.key(), item.value(), item.value().requires_grad()});
@@ -155,7 +156,7 @@ void ModuleWatch::compare_by_name(const torch::nn::Module& module, std::int64_t 
                     "is another tensor than when the module was wrapped: its gradient would stay "
                     "local. Copy values into the old tensor, or wrap the module anew");
     }
-    if (tensor.requires_grad() != mark.requires_grad) {
+    if (tensor.requires_grad() != mark.requires_grad && !(mark.requires_grad && may_freeze_)) {
       throw changed("trainable_set_changed", rank, step, mark.name,
                     mark.requires_grad
                         ? "was frozen after the module was wrapped: its bucket would never be "

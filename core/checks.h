@@ -45,7 +45,8 @@ using CheckedState = std::function<std::vector<std::pair<std::string, at::Tensor
 /// Threads: the wrapper's own.
 class ModuleWatch {
  public:
-  ModuleWatch(const torch::nn::Module& module, std::set<std::string> ignored);
+  /// `may_freeze`: what is frozen later counts as unused, and is made up for (I3).
+  ModuleWatch(const torch::nn::Module& module, std::set<std::string> ignored, bool may_freeze);
 
   /// Compares parameters (which tensors, requires_grad) and buffers (names, sizes, dtypes).
   /// Errors: DdpError `parameter_replaced`, `trainable_set_changed`, `parameters_changed`,
@@ -81,6 +82,7 @@ class ModuleWatch {
 
   std::vector<Sighting> seen_;  ///< by the last walk that was compared by name
   std::set<std::string> ignored_;
+  bool may_freeze_;
   std::vector<ParameterMark> parameters_;
   std::vector<BufferMark> buffers_;
 };

@@ -115,7 +115,7 @@ DdpEngine::DdpEngine(torch::nn::Module& module, Communicator& communicator,
   impl_->logging.broadcast_buffers = options.broadcast_buffers;
   if (options.checks.level != Checks::kOff) {
     verify_module(communicator, module, impl_->ignored);
-    impl_->watch.emplace(module, impl_->ignored);
+    impl_->watch.emplace(module, impl_->ignored, options.find_unused_parameters);
   }
   if (options.init_sync) {
     verify_parameters(communicator, impl_->reducer->parameters(), impl_->reducer->names());

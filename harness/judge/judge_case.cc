@@ -11,6 +11,7 @@
 #include "harness/scenario.h"
 #include "harness/snapshot.h"
 #include "harness/wall_clock.h"
+#include "sim/scheduler.h"
 
 namespace lockstep::harness {
 namespace {
@@ -65,6 +66,13 @@ void judge_into(CaseResult& result, const Case& value, const JudgeOptions& optio
        [&](const std::string& deviations) {
          return options.executor->execute(compile_subject(on_schedule(value, deviations)));
        }});
+  if (value.schedule.policy == "replay" && options.backend == "sim" &&
+      subject.schedule != sim::to_string(sim::parse_schedule(value.schedule.deviations))) {
+    result.complaints.push_back(fmt::format(
+        "the case does not take the schedule \"{}\" (any more): what could be done of it "
+        "is \"{}\"",
+        value.schedule.deviations, subject.schedule));
+  }
   if (value.schedule.policy == "exhaustive" && result.schedules && !result.schedules->all) {
     result.complaints.push_back(fmt::format(
         "not exhaustive: there are more than schedule.runs_max = {} schedules; raise it, make the "

@@ -211,6 +211,24 @@ constexpr FaultRule kFaultRules[] = {
     {"stale_gradient", FaultRule::Parameter::kOptional, true, true},
 };
 
+// Ranks read from some collectives what they do next; one that is made up would have them do
+// anything.
+void check_fault_site(const FaultSpec& fault, const std::string& path,
+                      std::vector<CaseFinding>& findings) {
+  static constexpr const char* kData[] = {"bucket",    "used_map", "buffers",
+                                          "parameter", "barrier",  "script"};
+  const bool makes_up = fault.kind == "skip_wait" || fault.kind == "skip_collective" ||
+                        fault.kind == "corrupt_payload";
+  if (makes_up && std::find(std::begin(kData), std::end(kData), fault.site) == std::end(kData)) {
+    findings.push_back(
+        {{path + ".site"},
+         fmt::format("fault \"{}\" would make up what ranks decide by at site \"{}\"; expected one "
+                     "of bucket, used_map, buffers, parameter, barrier and script, or the fault "
+                     "\"transport_error\"",
+                     fault.kind, fault.site)});
+  }
+}
+
 void check_fault(const Case& value, const FaultSpec& fault, const std::string& path,
                  const KnownNames& names, std::vector<CaseFinding>& findings) {
   FaultRule rule{"", FaultRule::Parameter::kNone, true, true};
@@ -239,6 +257,7 @@ void check_fault(const Case& value, const FaultSpec& fault, const std::string& p
                                     "and 'bucket' out",
                                     fault.kind)});
   }
+  check_fault_site(fault, path, findings);
   if (fault.kind == "skip_wait" && !value.world.simulator_only) {
     findings.push_back({{path + ".kind", "world.simulator_only"},
                         "what comes of a forgotten wait is a matter of time on a real transport; "

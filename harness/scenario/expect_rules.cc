@@ -174,11 +174,42 @@ void check_deadlock(const Case& value, const ExpectSpec& expect, const std::stri
   }
 }
 
+// Trainings that a reference does not follow.
+void check_followed(const Case& value, const ExpectSpec& expect, const std::string& path,
+                    const KnownNames& names, std::vector<CaseFinding>& findings) {
+  const auto promises = [&](const char* oracle) { return contains(expect.oracles, oracle); };
+  const auto refuse = [&](const char* oracle, const char* what) {
+    findings.push_back(
+        {{path + ".oracles", path},
+         fmt::format("the {} oracle does not follow {}; leave it out of oracles", oracle, what)});
+  };
+  const bool never_zeroed = value.train.zero_grad == "never";
+  const bool reloads =
+      std::any_of(value.at.begin(), value.at.end(), [](const AtSpec& at) { return at.reload; });
+  if (promises("replay") && never_zeroed && value.train.clip_norm > 0.0 && value.world.ranks > 1) {
+    refuse("replay", "gradients that are clipped and never zeroed");
+  }
+  if (promises("serial") && never_zeroed && value.ddp.join != "off") {
+    refuse("serial", "gradients that are never zeroed inside join");
+  }
+  if (promises("replay") && reloads && value.ddp.gradient_as_bucket_view &&
+      value.train.zero_grad == "zero") {
+    refuse("replay", "a reload that ends zeroed gradients in bucket views");
+  }
+  // Hooks get rows that were added up; dividing them after that rounds unless W is a power of two.
+  const std::int64_t ranks = value.world.ranks;
+  if (promises("replay") && names.model_is_sound && value.ddp.hook != "none" &&
+      (ranks & (ranks - 1)) != 0 && !sparse_parameters(value.model).empty()) {
+    refuse("replay", "a hook for sparse gradients of so many ranks");
+  }
+}
+
 }  // namespace
 
 void check_expectation(const Case& value, const ExpectSpec& expect, const std::string& path,
                        const KnownNames& names, std::vector<CaseFinding>& findings) {
   check_expected_schedules(value, expect, path, findings);
+  check_followed(value, expect, path, names, findings);
   check_details(expect, path, findings);
   check_reason(expect, path, findings);
   check_serial(value, expect, path, names, findings);

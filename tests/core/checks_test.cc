@@ -128,6 +128,23 @@ TEST(ChecksTest, AModuleThatChangedAfterWrappingIsNamedByTheNextForward) {
   }
 }
 
+TEST(ChecksTest, WhoSearchesForUnusedParametersMayFreeze) {
+  for (const Checks level : {Checks::kFast, Checks::kFull}) {
+    const auto errors = errors_of(2, [&](LocalCommunicator& communicator) {
+      ParameterBank bank = scalar_bank(2);
+      DdpOptions options = checked(level);
+      options.find_unused_parameters = true;
+      BankDdp ddp(bank.ptr(), communicator, options);
+      train_once(ddp, all_terms(2));
+      clear_gradients(*bank);
+      bank->parameter(1).requires_grad_(false);
+      train_once(ddp, all_terms(2, 3.0));
+      EXPECT_EQ(gradients(*bank)[0], 3.0);
+    });
+    EXPECT_THAT(errors, ElementsAre("", ""));
+  }
+}
+
 TEST(ChecksTest, AParameterThatIsNotThereIsNoMistakeUntilItAppears) {
   struct WithoutBias : torch::nn::Module {
     WithoutBias()

@@ -143,6 +143,21 @@ TEST(JudgeSchedulesTest, AFailingScheduleComesBackAsAShortScenarioThatFailsAlike
   EXPECT_EQ(replayed.trace_hash, result.trace_hash);
 }
 
+TEST(JudgeSchedulesTest, AReplayThatTheCaseDoesNotTakeIsNoPass) {
+  NamedCase named = parse_scenario_text(kForgottenWait, "test.toml").front();
+  named.value.schedule = ScheduleSpec();
+  named.value.schedule.policy = "replay";
+  const auto simulator = make_sim_executor();
+  JudgeOptions options;
+  options.executor = simulator.get();
+  options.simulator = simulator.get();
+  EXPECT_TRUE(judge_case(named, options).as_expected);
+  named.value.schedule.deviations = "99999:1";
+  const CaseResult result = judge_case(named, options);
+  ASSERT_EQ(result.complaints.size(), 1U);
+  EXPECT_THAT(result.complaints.front(), HasSubstr("does not take the schedule \"99999:1\""));
+}
+
 TEST(JudgeSchedulesTest, AsManySchedulesAsThereMayBeAreExhaustive) {
   NamedCase named = parse_scenario_text(kForgottenWait, "test.toml").front();
   named.value.schedule = ScheduleSpec();

@@ -148,6 +148,31 @@ TEST(ScenarioRulesTest, HooksAndJoinNeedASyncThatHasThem) {
 #endif
 }
 
+TEST(ScenarioRulesTest, WhatNoReferenceFollowsIsNotPromised) {
+  const auto with = [](const std::string& body) {
+    return "schema = 1\n" + body + "[expect]\noracles = [\"ranks\", \"replay\"]\n";
+  };
+  EXPECT_THAT(findings_of(with("[train]\nzero_grad = \"never\"\nclip_norm = 1\n")),
+              ElementsAre(::testing::HasSubstr("clipped and never zeroed")));
+  EXPECT_THAT(findings_of(with("[train]\nzero_grad = \"zero\"\n[ddp]\ngradient_as_bucket_view = "
+                               "true\n[[at]]\nstep = 1\nreload = true\n")),
+              ElementsAre(::testing::HasSubstr("ends zeroed gradients in bucket views")));
+  EXPECT_THAT(findings_of(with("[world]\nranks = 3\n[ddp]\nhook = \"all_reduce\"\n[model]\nkind = "
+                               "\"graph\"\nblocks = { a = \"embedding 8 4 sparse\" }\n")),
+              ElementsAre(::testing::HasSubstr("a hook for sparse gradients")));
+  EXPECT_THAT(
+      findings_of(with("[[at]]\nstep = 1\nfreeze = [\"layer0\"]\n[[at]]\nstep = 2\nreload = "
+                       "true\n")),
+      ElementsAre(::testing::HasSubstr("forgets what an [[at]] froze")));
+}
+
+TEST(ScenarioRulesTest, FaultsDoNotMakeUpWhatRanksDecideBy) {
+  for (const std::string kind : {"skip_collective", "corrupt_payload"}) {
+    EXPECT_THAT(findings_of(file_with("[[fault]]\nkind = \"" + kind + "\"\nsite = \"checks\"\n")),
+                ElementsAre(::testing::HasSubstr("expected one of bucket, used_map")));
+  }
+}
+
 TEST(ScenarioRulesTest, StaticGraphExcludesFindUnusedParameters) {
   EXPECT_THAT(findings_of(file_with("[ddp]\nfind_unused_parameters = true\nstatic_graph = true\n")),
               ElementsAre(finding("5:1", {"leave out find_unused_parameters or static_graph"})));
