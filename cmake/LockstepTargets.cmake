@@ -50,5 +50,5 @@ function(lockstep_test)
   add_test(NAME ${arg_NAME} COMMAND ${arg_NAME})
   # One seed for all runs; RapidCheck prints it with a failure. Draw another with RC_PARAMS.
   set_tests_properties(${arg_NAME} PROPERTIES LABELS ${arg_LABEL}
-    ENVIRONMENT "RC_PARAMS=seed=20261129;TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp")
+    ENVIRONMENT "RC_PARAMS=seed=20261129;TSAN_OPTIONS=history_size=7 suppressions=${PROJECT_SOURCE_DIR}/tests/tsan.supp")
 endfunction()
