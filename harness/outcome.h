@@ -105,6 +105,8 @@ struct ScheduleCount {
   std::int64_t num_repetitions = 0;  ///< given up because they only repeated others
   std::int64_t num_different = 0;    ///< not the same ends and bits as the first
   bool all = false;                  ///< there is no other schedule
+  /// `all`: how many there are if independent ranks' orders are told apart; where it was counted.
+  std::optional<double> num_orders;
 };
 
 /// A case, what came out, and whether that was expected.

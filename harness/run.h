@@ -130,6 +130,7 @@ struct ScheduleSearch {
   std::int64_t num_schedules = 0;    ///< runs that went to their end
   std::int64_t num_repetitions = 0;  ///< runs given up because they only repeated others
   bool all = false;                  ///< there is no other schedule
+  std::optional<double> num_orders;  ///< `all`: schedules without reduction (sim/order_count.h)
   std::int64_t num_different = 0;    ///< runs that did not end as the first, with the same bits
   bool kept_all = true;  ///< all that are not the same among each other are in `different`
   /// The first few of them that are not the same among each other.

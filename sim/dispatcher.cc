@@ -23,6 +23,8 @@ Dispatcher::Dispatcher(const WorldOptions& options, RankExecutor& executor, Virt
       scheduling_(options.first_scheduled_step < 0) {
   decision_.actors.reserve(2 * ranks_.size());
   decision_.settled.resize(ranks_.size(), true);
+  decision_.issued.resize(ranks_.size(), 0);
+  decision_.completed.resize(ranks_.size(), 0);
 }
 
 void Dispatcher::run() {
@@ -113,8 +115,12 @@ bool Dispatcher::collect_actors() {
       if (completions_->has_completion(rank)) {
         actors.push_back(completion_at(rank));
       }
-      decision_.settled[static_cast<std::size_t>(rank)] = completions_->is_settled(rank);
+      const auto index = static_cast<std::size_t>(rank);
+      decision_.settled[index] = completions_->is_settled(rank);
+      decision_.issued[index] = completions_->num_issued(rank);
+      decision_.completed[index] = completions_->num_complete(rank);
     }
+    decision_.failed = completions_->has_failed();
   }
   return !actors.empty();
 }
@@ -143,6 +149,7 @@ bool Dispatcher::wake_earliest_sleepers() {
 // Asks the scheduler, and notes where it leaves the default path.
 Actor Dispatcher::pick(std::int64_t current, bool may_stay) {
   decision_.current = current;
+  decision_.now_ns = clock_.now_ns();
   decision_.may_stay = may_stay;
   Actor chosen = kAbandon;
   try {

@@ -24,6 +24,10 @@ class CompletionSource {
   virtual bool has_completion(std::int64_t rank) const = 0;
   /// All collectives that `rank` has issued have been issued by all ranks.
   virtual bool is_settled(std::int64_t rank) const = 0;
+  virtual std::int64_t num_issued(std::int64_t rank) const = 0;
+  virtual std::int64_t num_complete(std::int64_t rank) const = 0;
+  /// Ranks disagreed about a collective.
+  virtual bool has_failed() const = 0;
   /// Completes the first of them at `rank`, and wakes it if it waits for that one.
   virtual void complete_next(std::int64_t rank) = 0;
 };

@@ -37,6 +37,7 @@ std::vector<Actor> persistent_set(const Decision& decision) {
 bool ExhaustiveSearch::begin() {
   depth_ = 0;
   if (std::exchange(started_, true)) {
+    count_orders_of_run();
     while (!path_.empty() && path_.back().untried.empty()) {
       path_.pop_back();
     }
@@ -45,26 +46,41 @@ bool ExhaustiveSearch::begin() {
     }
     Node& node = path_.back();
     if (reduce_) {
-      node.asleep.push_back(node.chosen);
+      node.asleep.push_back(node.choice.actor);
     }
-    node.chosen = node.untried.front();
+    node.choice.actor = node.untried.front();
     node.untried.erase(node.untried.begin());
   }
   ++num_begun_;
+  given_up_ = false;
   return true;
+}
+
+void ExhaustiveSearch::count_orders_of_run() {
+  if (given_up_ || !num_orders_) {
+    return;
+  }
+  std::vector<Choice> run;
+  run.reserve(path_.size());
+  for (const Node& node : path_) {
+    run.push_back(node.choice);
+  }
+  const auto orders = count_orders(run);
+  num_orders_ = orders ? std::optional(*num_orders_ + *orders) : std::nullopt;
 }
 
 Actor ExhaustiveSearch::next(const Decision& decision) {
   LOCKSTEP_CHECK(!decision.actors.empty(), "nobody can run");
   if (depth_ == path_.size()) {
     Node node = open(decision);
-    if (node.chosen == kAbandon) {
+    if (node.choice.actor == kAbandon) {
       ++num_abandoned_;
+      given_up_ = true;
       return kAbandon;
     }
     path_.push_back(std::move(node));
   }
-  const Actor chosen = path_[depth_++].chosen;
+  const Actor chosen = path_[depth_++].choice.actor;
   LOCKSTEP_CHECK(
       contains(decision.actors, chosen),
       "decision {} of a repeated schedule has other actors than before: the program does "
@@ -75,15 +91,16 @@ Actor ExhaustiveSearch::next(const Decision& decision) {
 
 ExhaustiveSearch::Node ExhaustiveSearch::open(const Decision& decision) const {
   Node node;
+  node.choice = {0, decision.issued, decision.completed, decision.now_ns, decision.failed};
   if (!reduce_) {
-    node.chosen = decision.actors.front();
+    node.choice.actor = decision.actors.front();
     node.untried.assign(decision.actors.begin() + 1, decision.actors.end());
     return node;
   }
   if (!path_.empty()) {
     const Node& parent = path_.back();
     for (const Actor actor : parent.asleep) {
-      if (rank_of(actor) != rank_of(parent.chosen)) {
+      if (rank_of(actor) != rank_of(parent.choice.actor)) {
         node.asleep.push_back(actor);
       }
     }
@@ -94,10 +111,10 @@ ExhaustiveSearch::Node ExhaustiveSearch::open(const Decision& decision) const {
     }
   }
   if (node.untried.empty()) {
-    node.chosen = kAbandon;
+    node.choice.actor = kAbandon;
     return node;
   }
-  node.chosen = node.untried.front();
+  node.choice.actor = node.untried.front();
   node.untried.erase(node.untried.begin());
   return node;
 }

@@ -4,8 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "sim/order_count.h"
 #include "sim/scheduler.h"
 
 namespace lockstep::sim {
@@ -31,16 +33,20 @@ class ExhaustiveSearch final : public Scheduler {
   /// Runs that went to their end, and those that were given up as repetitions.
   std::int64_t num_schedules() const { return num_begun_ - num_abandoned_; }
   std::int64_t num_abandoned() const { return num_abandoned_; }
+  /// How many schedules there are without reduction, as far as begin() has come: the orders that
+  /// the runs so far stand for. Nothing where that could not be counted (order_count.h).
+  std::optional<double> num_orders() const { return num_orders_; }
 
  private:
   /// A decision on the current path.
   struct Node {
-    Actor chosen = 0;
+    Choice choice;
     std::vector<Actor> untried;  // to be chosen later
     std::vector<Actor> asleep;   // what would only repeat a schedule if chosen here
   };
 
   Node open(const Decision& decision) const;
+  void count_orders_of_run();
 
   bool reduce_;
   bool started_ = false;
@@ -48,6 +54,8 @@ class ExhaustiveSearch final : public Scheduler {
   std::size_t depth_ = 0;  // of the decision that comes next
   std::int64_t num_begun_ = 0;
   std::int64_t num_abandoned_ = 0;
+  bool given_up_ = false;  // the current run
+  std::optional<double> num_orders_ = 0.0;
 };
 
 }  // namespace lockstep::sim

@@ -34,7 +34,11 @@ struct Decision {
   bool may_stay = false;
   /// By rank: all that it has issued has been issued by everybody, so that nothing which other
   /// ranks do can bring it a completion before it goes on itself.
-  std::vector<bool> settled;
+  std::vector<bool> settled = {};
+  /// By rank: collectives that it has issued, and that have completed there.
+  std::vector<std::int64_t> issued = {}, completed = {};
+  std::int64_t now_ns = 0;  ///< virtual time
+  bool failed = false;      ///< ranks disagreed about a collective
 };
 
 /// What happens if nobody has a reason to choose otherwise: completions at once, in order of ranks;

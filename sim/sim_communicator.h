@@ -41,6 +41,11 @@ class CollectiveExchange final : public CompletionSource {
 
   bool has_completion(std::int64_t rank) const override { return !in_flight(rank).empty(); }
   bool is_settled(std::int64_t rank) const override;
+  std::int64_t num_issued(std::int64_t rank) const override { return matcher_.next_seq(rank); }
+  std::int64_t num_complete(std::int64_t rank) const override {
+    return num_complete_[static_cast<std::size_t>(rank)];
+  }
+  bool has_failed() const override { return matcher_.mismatch().has_value(); }
   void complete_next(std::int64_t rank) override;
 
  private:

@@ -26,6 +26,10 @@ class Schedules {
   /// After `next` has said false: there are no schedules but those handed out.
   bool were_all() const { return none_left_; }
   std::int64_t num_schedules() const;
+  /// Exhaustive, after `next` has said false: see ExhaustiveSearch.
+  std::optional<double> num_orders() const {
+    return search_ ? search_->num_orders() : std::nullopt;
+  }
   std::int64_t num_repetitions() const { return search_ ? search_->num_abandoned() : 0; }
 
  private:

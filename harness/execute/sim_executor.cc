@@ -63,6 +63,7 @@ class SimExecutor final : public Executor {
       search.num_schedules = schedules.num_schedules();
       search.num_repetitions = schedules.num_repetitions();
       search.all = schedules.were_all();
+      search.num_orders = search.all ? schedules.num_orders() : std::nullopt;
       first->search = std::move(search);
     }
     return *std::move(first);

@@ -91,7 +91,7 @@ CaseResult judge_schedules(const Run& first, const ExpectSpec& expect, const Sch
       result.of_one_schedule = false;
     }
     result.schedules = ScheduleCount{search.num_schedules, search.num_repetitions,
-                                     search.num_different, search.all};
+                                     search.num_different, search.all, search.num_orders};
   }
   return result;
 }

@@ -128,9 +128,9 @@ template <>
 struct Fields<ScheduleCount> {
   template <class R, class F>
   static void visit(R& record, F&& f) {
-    auto& [num_schedules, num_repetitions, num_different, all] = record;
+    auto& [num_schedules, num_repetitions, num_different, all, num_orders] = record;
     f("num_schedules", num_schedules), f("num_repetitions", num_repetitions);
-    f("num_different", num_different), f("all", all);
+    f("num_different", num_different), f("all", all), f("num_orders", num_orders);
   }
 };
 

@@ -143,6 +143,9 @@ std::string evidence_text(const Outcome& outcome) {
 std::string schedules_text(const ScheduleCount& count) {
   std::string out = count.all ? fmt::format("{0} of {0} schedules, exhaustive", count.num_schedules)
                               : fmt::format("{} schedules", count.num_schedules);
+  if (count.num_orders) {
+    out += fmt::format(" (for {:.6g} without reduction)", *count.num_orders);
+  }
   if (count.num_different > 0) {
     out += fmt::format(", {} of them ended otherwise than the first", count.num_different);
   }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <optional>
 #include <set>
 
 #include "core/error.h"
@@ -38,6 +39,7 @@ class Recorder final : public sim::Scheduler {
 
 struct Walk {
   std::int64_t num_schedules = 0;
+  std::optional<double> num_orders;
   std::set<Histories> histories;
 };
 
@@ -53,6 +55,7 @@ Walk walk(std::int64_t world_size, bool reduce, const Body& body) {
     }
   }
   result.num_schedules = search.num_schedules();
+  result.num_orders = search.num_orders();
   return result;
 }
 
@@ -70,6 +73,8 @@ TEST(ExhaustiveSearchTest, CountsTheOrdersOfIndependentRanksAndReducesThemToOne)
   EXPECT_EQ(walk(3, false, three).num_schedules, 90);
   EXPECT_EQ(walk(2, true, two).num_schedules, 1);
   EXPECT_EQ(walk(3, true, three).num_schedules, 1);
+  EXPECT_EQ(walk(2, true, two).num_orders, 20.0);
+  EXPECT_EQ(walk(3, true, three).num_orders, 90.0);
 }
 
 TEST(ExhaustiveSearchTest, ReductionTakesEveryHistoryOnceAndLeavesNoneOut) {
@@ -96,6 +101,13 @@ TEST(ExhaustiveSearchTest, ReductionTakesEveryHistoryOnceAndLeavesNoneOut) {
          }
          work->wait();
        }},
+      {2,  // one in which time passes
+       [](sim::RankContext& rank) {
+         rank.sleep_ns(1 + rank.rank());
+         pass_yield_points(rank, 1);
+         rank.sleep_ns(3);
+         sum_and_wait(rank, at::ones({1}));
+       }},
       {2,  // one whose ranks disagree
        [](sim::RankContext& rank) { sum_and_wait(rank, at::ones({1 + rank.rank()})); }},
   };
@@ -107,6 +119,11 @@ TEST(ExhaustiveSearchTest, ReductionTakesEveryHistoryOnceAndLeavesNoneOut) {
     EXPECT_EQ(reduced.histories, all.histories);
     EXPECT_EQ(reduced.num_schedules, static_cast<std::int64_t>(all.histories.size()));
     EXPECT_GT(all.num_schedules, reduced.num_schedules);
+    if (i + 1 < programs.size()) {
+      EXPECT_EQ(reduced.num_orders, static_cast<double>(all.num_schedules));
+    } else {
+      EXPECT_EQ(reduced.num_orders, std::nullopt) << "a failure is not counted";
+    }
   }
 }
 
