@@ -10,10 +10,10 @@ namespace {
 
 // What one rank does between two movements of the clock.
 struct Part {
-  // By event: how many collectives every rank must have issued before; 0 for what only follows the
-  // rank's own events.
+  // By choice: how many collectives every rank must have issued before; 0 for what only follows the
+  // rank's own ones.
   std::vector<std::int64_t> needs;
-  // By number of events done, 0 .. size: how many collectives the rank has issued.
+  // By number of choices done, 0 .. size: how many collectives the rank has issued.
   std::vector<std::int64_t> issued;
 };
 
@@ -62,7 +62,7 @@ std::optional<double> count_orders_of(const std::vector<Part>& parts, std::int64
   std::vector<double> ways(static_cast<std::size_t>(num_states), 0.0);
   std::vector<std::size_t> position(parts.size(), 0);
   ways.front() = 1.0;
-  // In the order of the states' numbers, which no event lets decrease.
+  // In the order of the states' numbers, which no choice lets decrease.
   for (std::size_t state = 0; state < ways.size(); ++state) {
     for (std::size_t rank = 0; ways[state] > 0.0 && rank < parts.size(); ++rank) {
       if (can_go_on(parts, position, rank)) {

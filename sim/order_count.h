@@ -19,8 +19,8 @@ struct Choice {
   bool failed = false;
 };
 
-/// The number of orders in which the events of a run can happen, those of one rank in their own:
-/// the linear extensions of the partial order that they have (a rank's events follow one another; a
+/// The number of orders in which what was chosen can happen, the choices of one rank in their own:
+/// the linear extensions of the partial order that they have (those of a rank follow one another; a
 /// collective completes after every rank has issued it; what happened before the clock moved stays
 /// before it). These are the schedules that differ from this one only in the order of independent
 /// actors; exact up to 2^53, then rounded.
