@@ -7,32 +7,16 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/bucket_layout.h"
+
 namespace lockstep {
 
 /// Which tensors are to have a bucket of their own, because their gradients are sparse; empty:
 /// none.
 using SparseFlags = std::vector<bool>;
 
-/// Parameter indices per bucket.
-using BucketPlan = std::vector<std::vector<std::int64_t>>;
-
-/// Soft upper bounds on buckets, in bytes. The smaller of both bounds the first bucket, so that
-/// lowering `other_bytes` alone lowers both (C14).
-struct BucketCaps {
-  std::int64_t first_bytes = 1 << 20;
-  std::int64_t other_bytes = 25 << 20;
-};
-
-// Note [How buckets are filled]
-// Each (dtype, device) has one open bucket. A tensor is added to it first; the bucket is closed
-// when its bytes then reach the cap in force for that (dtype, device): caps_bytes[0] for its first
-// bucket, caps_bytes[1] for its second, and so on, the last cap for all others (C2, C3). So a
-// bucket may exceed its cap by almost one tensor, and no tensor is ever split. What is open at the
-// end is closed then, (dtype, device) by (dtype, device), in the order of their last tensors (C5).
-// A tensor with sparse gradients is a bucket at once and counts for no cap (C4).
-
 /// Fills buckets with `tensors` in declaration order, and orders the buckets by their smallest
-/// index (C6). Also used to coalesce broadcasts.
+/// index (C6); see Note [How buckets are filled]. Also used to coalesce broadcasts.
 ///
 /// Shapes: every index of `tensors` appears exactly once; tensors without elements count 0 bytes
 ///         (C10). No tensors give no buckets.

@@ -21,6 +21,7 @@ enum class RngStream : std::uint8_t {
   kVary = 8,       ///< sampling of a scenario's axes
   kFuzz = 9,       ///< invented scenarios
   kOther = 10,     ///< anything else
+  kTiming = 11,    ///< jitter of predicted times
 };
 
 /// A counter-based generator (Philox 4x32-10): the n-th value is a function of
