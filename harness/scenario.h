@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/libtorch_version.h"
 #include "harness/case.h"
+#include "harness/timing/study.h"
 
 namespace lockstep::harness {
 
@@ -39,7 +40,8 @@ class ScenarioError : public UsageError {
 
 struct ScenarioSet {
   std::int64_t num_files = 0;
-  std::vector<NamedCase> cases;  ///< by file in the order of loading, then in axis order
+  std::vector<NamedCase> cases;      ///< by file in the order of loading, then in axis order
+  std::vector<TimingStudy> studies;  ///< timing files (kind = "timing"), in the order of loading
 };
 
 /// Reads files, and folders recursively (their *.toml only, in sorted order). A file reached twice
@@ -50,8 +52,11 @@ ScenarioSet load_scenarios(const std::vector<std::string>& paths);
 /// Makes all expectations of a case those of every schedule, as where only one is left.
 void expect_every_schedule(Case& value);
 
-/// The cases of one scenario text. `file` is the name used in cases and findings.
+/// What one text stands for. `file` is the name used in cases, studies and findings.
 /// Errors: ScenarioError.
+ScenarioSet parse_text(std::string_view text, const std::string& file);
+
+/// The cases of one scenario text. Errors: ScenarioError; UsageError for a timing file.
 std::vector<NamedCase> parse_scenario_text(std::string_view text, const std::string& file);
 
 /// A contradiction within a case, with the keys it is about, the most relevant first

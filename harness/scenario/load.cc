@@ -8,17 +8,17 @@
 #include <cstring>
 #include <filesystem>
 #include <iterator>
-#include <map>
 #include <memory>
 #include <set>
-#include <tuple>
 #include <utility>
 
+#include "core/check.h"
 #include "harness/scenario.h"
+#include "harness/scenario/expand.h"
 #include "harness/scenario/nearest_name.h"
 #include "harness/scenario/reader.h"
 #include "harness/scenario/tree.h"
-#include "harness/scenario/variation.h"
+#include "harness/timing/reader.h"
 
 namespace lockstep::harness {
 
@@ -27,7 +27,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uintmax_t kMaxFileBytes = 4 << 20;
-constexpr std::size_t kMaxFindingsOfCases = 50;
 
 std::string join_findings(const std::vector<Finding>& findings) {
   std::string text;
@@ -35,125 +34,27 @@ std::string join_findings(const std::vector<Finding>& findings) {
   return text;
 }
 
-/// The first key that the file has; if it has none, the table that the first would be in.
-Position cite(const TreeNode& tree, const std::vector<std::string>& keys) {
-  for (const std::string& key : keys) {
-    const Located located = locate(tree, key);
-    if (located.complete) return located.where;
-  }
-  return locate(tree, keys.front()).where;
-}
-
-/// Contradictions of all cases of a file: each once, with the first case that has it.
-class CaseFindings {
- public:
-  void check(const Case& value, const TreeNode& tree, const Findings& read,
-             const std::string& name) {
-    for (const CaseFinding& finding : check_case(value)) {
-      const bool follows_from_another =
-          std::any_of(finding.keys.begin(), finding.keys.end(),
-                      [&](const std::string& key) { return read.is_spoiled(key); });
-      if (follows_from_another) continue;
-      const Position where = cite(tree, finding.keys);
-      const auto [it, is_new] =
-          seen_.try_emplace(std::make_tuple(where.line, where.column, finding.message));
-      if (is_new) it->second = {where, name, 0};
-      ++it->second.num_cases;
-    }
-  }
-
-  bool full() const { return seen_.size() >= kMaxFindingsOfCases; }
-
-  void move_to(Findings& findings) const {
-    for (const auto& [key, seen] : seen_) {
-      std::string message = std::get<2>(key);
-      if (!seen.name.empty()) {
-        message += seen.num_cases == 1
-                       ? fmt::format(" (case {})", seen.name)
-                       : fmt::format(" (case {} and {} more)", seen.name, seen.num_cases - 1);
-      }
-      findings.add(seen.where, std::move(message));
-    }
-  }
-
- private:
-  struct Seen {
-    Position where;
-    std::string name;
-    std::int64_t num_cases = 0;
-  };
-  std::map<std::tuple<std::int64_t, std::int64_t, std::string>, Seen> seen_;
-};
-
-/// Reads every axis value once, the other axes being as the file has them.
-void try_axis_values(const TreeNode& root, const Variation& variation, Findings& findings) {
-  for (const Axis& axis : variation.axes) {
-    for (std::size_t k = 0; k < axis.keys.size(); ++k) {
-      Position last{0, 0};
-      for (const std::vector<TreeNode>& value : axis.values) {
-        // The values of { first, count } share a position; one finding is enough for them.
-        const Position where = value[k].where;
-        if (where.line == last.line && where.column == last.column) continue;
-        TreeNode tree = root;
-        set_at_path(tree, axis.keys[k].path, axis.keys[k].where, value[k]);
-        const std::size_t before = findings.size();
-        Case ignored;
-        read_case(tree, ignored, findings);
-        if (findings.size() > before) last = where;
-      }
-    }
-  }
-}
-
-std::vector<NamedCase> expand(const TreeNode& root, const std::string& file, Findings& findings) {
-  Case base;
-  read_case(root, base, findings);
-  const bool base_is_good = findings.empty();
-  const Variation variation = read_variation(root, findings);
-  if (base_is_good && !findings.empty()) return {};
-  // The file's own findings would come again with every axis value.
-  Findings of_axes(findings.file());
-  if (base_is_good) try_axis_values(root, variation, of_axes);
-  const bool axes_are_good = of_axes.empty();
-  for (Finding& finding : of_axes.take()) {
-    findings.add({finding.line, finding.column}, std::move(finding.message));
-  }
-  if (!variation.axes.empty() && !(base_is_good && axes_are_good)) return {};
-
-  std::vector<NamedCase> cases;
-  CaseFindings contradictions;
-  for (const Point& point : choose_points(variation, root, base.seed, findings)) {
-    const TreeNode tree = variation.axes.empty() ? root : tree_at(root, variation, point);
-    NamedCase named{file, name_at(variation, point), {}};
-    Findings again(findings.file());
-    read_case(tree, named.value, again);
-    contradictions.check(named.value, tree, again, named.name);
-    if (contradictions.full()) break;
-    cases.push_back(std::move(named));
-  }
-  contradictions.move_to(findings);
-  return cases;
-}
-
-/// Cases of one text; findings are appended to `all`.
-std::vector<NamedCase> parse(std::string_view text, const std::string& file,
-                             std::vector<Finding>& all) {
+/// Adds what one text stands for; findings are appended to `all`.
+void parse(std::string_view text, const std::string& file, ScenarioSet& set,
+           std::vector<Finding>& all) {
   Findings findings(file);
   TreeNode root;
-  std::vector<NamedCase> cases;
   if (parse_tree(text, root, findings)) {
     if (root.entries.empty()) {
       findings.add({1, 1},
                    "the file says nothing; expected a scenario that starts with schema = 1 "
                    "(`lockstep new NAME` writes one)");
+    } else if (is_timing_tree(root)) {
+      set.studies.push_back(expand_study(root, findings));
     } else {
-      cases = expand(root, file, findings);
+      for (Expanded<Case>& point : expand<Case>(root, findings).points) {
+        set.cases.push_back({file, std::move(point.name), std::move(point.value)});
+      }
     }
   }
   std::vector<Finding> found = findings.take();
   all.insert(all.end(), std::make_move_iterator(found.begin()),
              std::make_move_iterator(found.end()));
-  return cases;
 }
 
 std::vector<std::string> siblings_of(const fs::path& path) {
@@ -243,11 +144,19 @@ std::string to_string(const Finding& finding) {
 ScenarioError::ScenarioError(std::vector<Finding> findings)
     : UsageError(join_findings(findings)), findings_(std::move(findings)) {}
 
-std::vector<NamedCase> parse_scenario_text(std::string_view text, const std::string& file) {
+ScenarioSet parse_text(std::string_view text, const std::string& file) {
   std::vector<Finding> findings;
-  std::vector<NamedCase> cases = parse(text, file, findings);
+  ScenarioSet set;
+  set.num_files = 1;
+  parse(text, file, set, findings);
   if (!findings.empty()) throw ScenarioError(std::move(findings));
-  return cases;
+  return set;
+}
+
+std::vector<NamedCase> parse_scenario_text(std::string_view text, const std::string& file) {
+  ScenarioSet set = parse_text(text, file);
+  LOCKSTEP_USAGE(set.studies.empty(), "{} is a timing file; expected a scenario", file);
+  return std::move(set.cases);
 }
 
 ScenarioSet load_scenarios(const std::vector<std::string>& paths) {
@@ -261,10 +170,7 @@ ScenarioSet load_scenarios(const std::vector<std::string>& paths) {
       if (!seen.insert(fs::absolute(file).lexically_normal().string()).second) continue;
       ++set.num_files;
       std::string text;
-      if (!read_file(file, text, findings)) continue;
-      std::vector<NamedCase> cases = parse(text, file, findings);
-      set.cases.insert(set.cases.end(), std::make_move_iterator(cases.begin()),
-                       std::make_move_iterator(cases.end()));
+      if (read_file(file, text, findings)) parse(text, file, set, findings);
     }
   }
   if (!findings.empty()) throw ScenarioError(std::move(findings));
