@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <typeinfo>
 #include <unordered_set>
 
 #include "core/check.h"
@@ -107,9 +108,10 @@ void check_leaves(const variable_list& outputs, const variable_list& listed) {
 
 class CheckpointNode : public torch::autograd::Node {
  public:
+  // `hidden`: of a re-entrant checkpoint only.
   CheckpointNode(CheckpointBody body, const variable_list& inputs, variable_list parameters,
-                 bool is_reentrant)
-      : body_(std::move(body)), parameters_(std::move(parameters)), is_reentrant_(is_reentrant) {
+                 std::optional<HiddenUse> hidden)
+      : body_(std::move(body)), parameters_(std::move(parameters)), hidden_(std::move(hidden)) {
     for (const at::Tensor& input : inputs) {
       inputs_.emplace_back(input, /*is_output=*/false);
     }
@@ -134,17 +136,17 @@ class CheckpointNode : public torch::autograd::Node {
                    "a checkpoint cannot be differentiated twice: run backward without "
                    "create_graph");
     LOCKSTEP_USAGE(!is_released_, "backward through a checkpoint a second time: retain the graph");
-    if (is_reentrant_) {
+    if (hidden_) {
       LOCKSTEP_USAGE(torch::autograd::Engine::get_default_engine().is_checkpoint_valid(),
                      "a reentrant checkpoint adds to .grad, so it cannot serve grad() or a "
                      "backward with chosen inputs: use `checkpoint`");
     }
-    const RecomputingScope scope(!is_reentrant_);
+    const RecomputingScope scope(!hidden_);
     const at::AutoGradMode record(true);
     variable_list inputs = detached_inputs();
     const auto [outputs, received] = recompute(inputs, gradients);
-    return is_reentrant_ ? backward_of(outputs, received, inputs)
-                         : gradients_of(outputs, received, inputs);
+    return hidden_ ? backward_of(outputs, received, inputs)
+                   : gradients_of(outputs, received, inputs);
   }
 
   void release_variables() override {
@@ -153,6 +155,8 @@ class CheckpointNode : public torch::autograd::Node {
   }
 
   std::string name() const override { return "Checkpoint"; }
+
+  const HiddenUse* hidden() const { return hidden_ ? &*hidden_ : nullptr; }
 
  private:
   variable_list detached_inputs() const {
@@ -225,21 +229,21 @@ class CheckpointNode : public torch::autograd::Node {
   CheckpointBody body_;
   std::vector<SavedVariable> inputs_;
   variable_list parameters_;
-  bool is_reentrant_;
+  std::optional<HiddenUse> hidden_;  // of a re-entrant checkpoint only
   bool is_released_ = false;
   at::Tensor rng_state_;
   std::vector<std::vector<std::int64_t>> sizes_;
 };
 
 variable_list run_checkpoint(CheckpointBody body, const variable_list& inputs,
-                             const variable_list& parameters, bool is_reentrant,
-                             const CheckpointOptions& options) {
+                             const variable_list& parameters, std::optional<HiddenUse> hidden,
+                             bool preserve_rng_state) {
   variable_list arguments = inputs;
   arguments.insert(arguments.end(), parameters.begin(), parameters.end());
   const auto node =
-      compat::make_node<CheckpointNode>(std::move(body), inputs, parameters, is_reentrant);
+      compat::make_node<CheckpointNode>(std::move(body), inputs, parameters, std::move(hidden));
   node->set_next_edges(torch::autograd::collect_next_edges(arguments));
-  variable_list outputs = node->run(inputs, options.preserve_rng_state);
+  variable_list outputs = node->run(inputs, preserve_rng_state);
   for (at::Tensor& output : outputs) {
     LOCKSTEP_USAGE(output.is_floating_point(),
                    "a checkpointed body must return floating-point tensors");
@@ -252,6 +256,12 @@ variable_list run_checkpoint(CheckpointBody body, const variable_list& inputs,
 
 bool recomputes_without_accumulating() { return recomputing; }
 
+const HiddenUse* hidden_use(const torch::autograd::Node& node) {
+  // Asked of every node of a graph; comparing types is cheaper than a cast.
+  return typeid(node) == typeid(CheckpointNode) ? static_cast<const CheckpointNode&>(node).hidden()
+                                                : nullptr;
+}
+
 std::vector<at::Tensor> checkpoint(CheckpointBody body, const std::vector<at::Tensor>& inputs,
                                    const std::vector<at::Tensor>& parameters,
                                    const CheckpointOptions& options) {
@@ -259,7 +269,8 @@ std::vector<at::Tensor> checkpoint(CheckpointBody body, const std::vector<at::Te
       !(any_needs_gradient(inputs) || any_needs_gradient(parameters))) {
     return body(inputs);
   }
-  return run_checkpoint(std::move(body), inputs, parameters, /*is_reentrant=*/false, options);
+  return run_checkpoint(std::move(body), inputs, parameters, std::nullopt,
+                        options.preserve_rng_state);
 }
 
 std::vector<at::Tensor> checkpoint_reentrant(CheckpointBody body,
@@ -271,7 +282,10 @@ std::vector<at::Tensor> checkpoint_reentrant(CheckpointBody body,
   LOCKSTEP_USAGE(any_needs_gradient(inputs),
                  "no input of a reentrant checkpoint requires grad, so no gradient would reach its "
                  "body: let an input require grad, or use `checkpoint`");
-  return run_checkpoint(std::move(body), inputs, {}, /*is_reentrant=*/true, options);
+  HiddenUse hidden;
+  hidden.of_any = !options.may_use;
+  hidden.of_these = options.may_use.value_or(variable_list());
+  return run_checkpoint(std::move(body), inputs, {}, std::move(hidden), options.preserve_rng_state);
 }
 
 }  // namespace lockstep

@@ -7,8 +7,13 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
+
+namespace torch::autograd {
+struct Node;
+}
 
 namespace lockstep {
 
@@ -21,6 +26,9 @@ struct CheckpointOptions {
   /// The second computation draws the same random numbers as the first (dropout). Ranks that are
   /// threads of one process share the generator: one of them at a time may draw then.
   bool preserve_rng_state = true;
+  /// `checkpoint_reentrant` only: every parameter that `body` may use, for checked mode to tell the
+  /// others from unused ones. Left out: it may use any.
+  std::optional<std::vector<at::Tensor>> may_use;
 };
 
 // Note [Two kinds of checkpoints]
@@ -58,6 +66,16 @@ std::vector<at::Tensor> checkpoint(CheckpointBody body, const std::vector<at::Te
 std::vector<at::Tensor> checkpoint_reentrant(CheckpointBody body,
                                              const std::vector<at::Tensor>& inputs,
                                              const CheckpointOptions& options = {});
+
+/// Tensors that a node's own backward may give gradients, where a walk over the graph does not
+/// lead.
+struct HiddenUse {
+  bool of_any = false;  ///< of every tensor there is
+  std::vector<at::Tensor> of_these;
+};
+
+/// What a re-entrant checkpoint hides; null for every other node. Lives as long as `node`.
+const HiddenUse* hidden_use(const torch::autograd::Node& node);
 
 /// True on a thread while `checkpoint` recomputes: no accumulator will run inside.
 bool recomputes_without_accumulating();

@@ -212,11 +212,11 @@ void verify_module(Communicator& communicator, const torch::nn::Module& module,
   }
 }
 
-void verify_unused(Communicator& communicator, const std::vector<std::int64_t>& unused,
+void verify_unused(Communicator& communicator, const std::vector<Use>& uses,
                    const std::vector<std::string>& names, bool may_differ, std::int64_t step) {
-  std::vector<std::int64_t> flags(names.size(), 0);
-  for (const std::int64_t index : unused) {
-    flags[static_cast<std::size_t>(index)] = 1;
+  std::vector<std::int64_t> flags;
+  for (const Use use : uses) {
+    flags.push_back(static_cast<std::int64_t>(use));
   }
   const at::Tensor gathered = gather(communicator, flags, step);
   if (may_differ) {
@@ -226,9 +226,12 @@ void verify_unused(Communicator& communicator, const std::vector<std::int64_t>& 
   const auto* flag = gathered.data_ptr<std::int64_t>();
   std::vector<std::string> which;
   std::set<std::int64_t> where;
+  bool some_hidden = false;
   for (std::int64_t index = 0; index < num_parameters; ++index) {
     for (std::int64_t rank = 0; rank < communicator.world_size(); ++rank) {
-      if (flag[rank * num_parameters + index] != 0) {
+      const auto use = static_cast<Use>(flag[rank * num_parameters + index]);
+      some_hidden = some_hidden || use == Use::kHidden;
+      if (use == Use::kUnmet) {
         where.insert(rank);
         if (which.empty() || which.back() != names[static_cast<std::size_t>(index)]) {
           which.push_back(names[static_cast<std::size_t>(index)]);
@@ -243,8 +246,11 @@ void verify_unused(Communicator& communicator, const std::vector<std::int64_t>& 
       "unused_parameters",
       fmt::format("rank {}, step {}: the forward of rank(s) {} does not use {}; backward "
                   "would leave its reduction unfinished there and other ranks waiting. "
-                  "Set find_unused_parameters, or use them on every rank",
-                  communicator.rank(), step, fmt::join(where, ", "), fmt::join(which, ", ")),
+                  "{}, or use them on every rank",
+                  communicator.rank(), step, fmt::join(where, ", "), fmt::join(which, ", "),
+                  some_hidden ? "Set static_graph, which wants the same graph in every step "
+                                "(find_unused_parameters does not see into re-entrant checkpoints)"
+                              : "Set find_unused_parameters"),
       which);
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/communicator.h"
+#include "core/unused_parameters.h"
 
 namespace torch::nn {
 class Module;
@@ -94,11 +95,12 @@ void verify_module(Communicator& communicator, const torch::nn::Module& module,
                    const std::set<std::string>& ignored);
 
 /// Compares which parameters the ranks' last forward left unused; one all-gather of [P] int32.
-/// `unused`: ascending indices on this rank. `may_differ`: find_unused_parameters or static_graph.
+/// `uses`: [P], on this rank. `may_differ`: find_unused_parameters or static_graph.
 /// Errors: DdpError `unused_parameters` on every rank if one rank leaves parameters unused that
 ///         nothing will make up for: backward would leave ranks waiting or gradients unreduced (K1,
-///         I9); CommError.
-void verify_unused(Communicator& communicator, const std::vector<std::int64_t>& unused,
+///         I9); CommError. Hidden ones are not accused: if backward does not reach them, its end
+///         tells.
+void verify_unused(Communicator& communicator, const std::vector<Use>& uses,
                    const std::vector<std::string>& names, bool may_differ, std::int64_t step);
 
 /// What a rank holds.

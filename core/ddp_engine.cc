@@ -54,7 +54,8 @@ struct DdpEngine::Impl {
   void check_unused(const std::vector<at::Tensor*>* outputs) const {
     if (options.checks.level == Checks::kFull) {
       verify_unused(*communicator,
-                    outputs == nullptr ? std::vector<std::int64_t>() : reducer->unused_in(*outputs),
+                    outputs == nullptr ? std::vector<Use>(reducer->names().size(), Use::kMet)
+                                       : reducer->uses_in(*outputs),
                     reducer->names(), options.find_unused_parameters || reducer->is_static(), step);
     }
   }

@@ -67,8 +67,8 @@ class Reducer {
   /// at with find_unused_parameters.
   void arm(const std::vector<at::Tensor*>& outputs);
 
-  /// Parameters that do not take part in `outputs`, ascending (I1).
-  std::vector<std::int64_t> unused_in(const std::vector<at::Tensor*>& outputs) const;
+  /// Which parameters take part in `outputs` (I1). Shape: [P].
+  std::vector<Use> uses_in(const std::vector<at::Tensor*>& outputs) const;
   bool is_static() const { return static_graph_; }
   /// Checked mode: a backward that reaches one of `outputs` and ends with the reduction unfinished
   /// throws what the next forward would (K1, K4); see CheckOptions::backwards_per_forward.

@@ -198,8 +198,8 @@ BucketPlan Reducer::plan_of_rank_zero(const BucketPlan& own) {
   return plan;
 }
 
-std::vector<std::int64_t> Reducer::unused_in(const std::vector<at::Tensor*>& outputs) const {
-  return search_unused_parameters(outputs, accumulators_);
+std::vector<Use> Reducer::uses_in(const std::vector<at::Tensor*>& outputs) const {
+  return search_uses(outputs, accumulators_);
 }
 
 bool Reducer::wants_sink(bool synchronized) const {

@@ -9,11 +9,12 @@
 #include <unordered_set>
 
 #include "core/check.h"
+#include "core/checkpoint.h"
 
 namespace lockstep {
 
-std::vector<std::int64_t> search_unused_parameters(const std::vector<at::Tensor*>& outputs,
-                                                   const AccumulatorIndex& accumulators) {
+std::vector<Use> search_uses(const std::vector<at::Tensor*>& outputs,
+                             const AccumulatorIndex& accumulators) {
   std::unordered_set<const torch::autograd::Node*> seen;
   seen.reserve(8 * accumulators.size());
   std::vector<const torch::autograd::Node*> open;
@@ -27,20 +28,43 @@ std::vector<std::int64_t> search_unused_parameters(const std::vector<at::Tensor*
       visit(torch::autograd::impl::gradient_edge(*output).function.get());
     }
   }
-  std::vector<bool> used(accumulators.size(), false);
+  const auto num_parameters = static_cast<std::int64_t>(accumulators.size());
+  std::vector<Use> uses(accumulators.size(), Use::kUnmet);
+  const auto hide = [&uses](std::int64_t parameter) {
+    Use& use = uses[static_cast<std::size_t>(parameter)];
+    use = use == Use::kMet ? Use::kMet : Use::kHidden;
+  };
   while (!open.empty()) {
     const torch::autograd::Node* node = open.back();
     open.pop_back();
     if (const auto found = accumulators.find(node); found != accumulators.end()) {
-      used[static_cast<std::size_t>(found->second)] = true;
+      uses[static_cast<std::size_t>(found->second)] = Use::kMet;
+    }
+    if (const HiddenUse* hidden = hidden_use(*node); hidden != nullptr) {
+      for (std::int64_t parameter = 0; hidden->of_any && parameter < num_parameters; ++parameter) {
+        hide(parameter);
+      }
+      for (const at::Tensor& tensor : hidden->of_these) {
+        const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(tensor);
+        const auto at = accumulators.find(accumulator.get());
+        if (at != accumulators.end()) {
+          hide(at->second);
+        }
+      }
     }
     for (const torch::autograd::Edge& edge : node->next_edges()) {
       visit(edge.function.get());
     }
   }
+  return uses;
+}
+
+std::vector<std::int64_t> search_unused_parameters(const std::vector<at::Tensor*>& outputs,
+                                                   const AccumulatorIndex& accumulators) {
+  const std::vector<Use> uses = search_uses(outputs, accumulators);
   std::vector<std::int64_t> unused;
-  for (std::size_t i = 0; i < used.size(); ++i) {
-    if (!used[i]) {
+  for (std::size_t i = 0; i < uses.size(); ++i) {
+    if (uses[i] != Use::kMet) {
       unused.push_back(static_cast<std::int64_t>(i));
     }
   }

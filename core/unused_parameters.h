@@ -20,8 +20,18 @@ namespace lockstep {
 /// Gradient accumulator of each parameter -> parameter index.
 using AccumulatorIndex = std::unordered_map<const torch::autograd::Node*, std::int64_t>;
 
-/// Walks the autograd graph from `outputs` and returns, ascending, the parameters whose gradient
-/// accumulator was not met (I1). A parameter that is itself an output counts as used.
+/// What the autograd graph of a forward tells of a parameter.
+enum class Use : std::uint8_t {
+  kMet,     ///< a walk from the outputs meets its gradient accumulator, or it is itself an output
+  kUnmet,   ///< it will get no gradient
+  kHidden,  ///< not met, but a re-entrant checkpoint in the graph may use it
+};
+
+/// Walks the graph from `outputs`. Shape: [P], by parameter index.
+std::vector<Use> search_uses(const std::vector<at::Tensor*>& outputs,
+                             const AccumulatorIndex& accumulators);
+
+/// The parameters whose gradient accumulator is not met, ascending (I1), hidden ones included.
 std::vector<std::int64_t> search_unused_parameters(const std::vector<at::Tensor*>& outputs,
                                                    const AccumulatorIndex& accumulators);
 

@@ -73,9 +73,13 @@ at::Tensor BlockModule::forward(const at::Tensor& input) {
   const auto body = [this](const std::vector<at::Tensor>& inputs) {
     return std::vector<at::Tensor>{compute(inputs[0])};
   };
-  return spec_.checkpoint == Checkpointing::kPlain
-             ? checkpoint(body, {input}, parameters(/*recurse=*/false))[0]
-             : checkpoint_reentrant(body, {input})[0];
+  const std::vector<at::Tensor> own = parameters(/*recurse=*/false);
+  if (spec_.checkpoint == Checkpointing::kPlain) {
+    return checkpoint(body, {input}, own)[0];
+  }
+  CheckpointOptions options;
+  options.may_use = own;
+  return checkpoint_reentrant(body, {input}, options)[0];
 }
 
 std::vector<at::Tensor> BlockModule::forward_together(const std::vector<BlockModule*>& replicas,

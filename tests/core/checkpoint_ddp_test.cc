@@ -14,6 +14,8 @@
 namespace lockstep::test {
 namespace {
 
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using Tensors = std::vector<at::Tensor>;
 
 enum class Kind { kPlain, kCheckpoint, kReentrant };
@@ -23,6 +25,7 @@ struct Settings {
   int uses = 1;                // of `second`, each in a checkpoint of its own
   bool has_unused = false;     // a parameter that forward does not use
   bool shares_weight = false;  // first and second have one weight
+  bool lists_use = false;      // a re-entrant checkpoint says what it may use
   bool alternates = false;     // first is used in even, second in odd forwards
 };
 
@@ -53,8 +56,13 @@ struct LayersImpl : torch::nn::Module {
         return body({x})[0];
       case Kind::kCheckpoint:
         return checkpoint(body, {x}, {layer.weight, layer.bias})[0];
-      case Kind::kReentrant:
-        return checkpoint_reentrant(body, {x})[0];
+      case Kind::kReentrant: {
+        CheckpointOptions options;
+        if (settings.lists_use) {
+          options.may_use = Tensors{layer.weight, layer.bias};
+        }
+        return checkpoint_reentrant(body, {x}, options)[0];
+      }
     }
     throw std::logic_error("no such kind");
   }
@@ -165,6 +173,31 @@ TEST(CheckpointDdpTest, FindUnusedWorksUnlessTheCheckpointIsReentrant) {
   for (const bool has_unused : {false, true}) {
     expect_local_training({Kind::kCheckpoint, 1, has_unused}, with(false, true));
     EXPECT_EQ(error_kind({Kind::kReentrant, 1, has_unused}, with(false, true)), "ready_twice");
+  }
+}
+
+// The graph does not show what a re-entrant checkpoint uses, so that correct training looked as if
+// it left parameters unused.
+TEST(CheckpointDdpTest, FullChecksAccuseOnlyWhatNoReentrantCheckpointMayUse) {
+  for (const bool lists_use : {false, true}) {
+    Settings settings;
+    settings.kind = Kind::kReentrant;
+    settings.lists_use = lists_use;
+    DdpOptions options;
+    options.checks.level = Checks::kFull;
+    expect_local_training(settings, options);
+    settings.has_unused = true;
+    const auto outcomes = try_run_ranks(
+        2, [&](LocalCommunicator& communicator) { train(communicator, settings, options, call); });
+    const auto error = outcomes[0].error_as<DdpError>();
+    ASSERT_TRUE(error.has_value());
+    EXPECT_THAT(error->parameters(), ElementsAre("unused"));
+    EXPECT_EQ(error->kind(), lists_use ? "unused_parameters" : "reduction_unfinished");
+    if (lists_use) {
+      EXPECT_THAT(error->what(), HasSubstr("Set static_graph"));
+    }
+    options.static_graph = true;
+    expect_local_training(settings, options);
   }
 }
 
