@@ -26,7 +26,8 @@ struct GradBucket {
   std::int64_t index = 0;
   std::int64_t count = 0;  ///< number of buckets
   /// The gradients, one after the other. Shape: [sum of lengths]; real also for complex parameters
-  /// (C19). Of a parameter with sparse gradients: its coalesced sparse gradient (C18).
+  /// (C19). Of a parameter with sparse gradients: a copy of its gradient as backward left it, so in
+  /// general not coalesced (C18).
   at::Tensor buffer;
   std::vector<at::Tensor> parameters;            ///< in the order of the buffer
   std::vector<std::int64_t> offsets;             ///< in elements of the buffer

@@ -25,8 +25,7 @@ PendingTensor average(Communicator& communicator, const at::Tensor& buffer, Coll
 
 CommHook compress_hook(Communicator& communicator, at::ScalarType dtype) {
   return [&communicator, dtype](const GradBucket& bucket) {
-    const at::Tensor& buffer = bucket.buffer;
-    return average(communicator, buffer.is_sparse() ? buffer : buffer.to(dtype), bucket.tag);
+    return average(communicator, bucket.buffer.to(dtype), bucket.tag);
   };
 }
 

@@ -9,7 +9,9 @@
 namespace lockstep {
 
 // All of them average over `communicator`, which outlives the wrapper; ranks that register a hook
-// must register the same one. A bucket of sparse gradients is averaged as `all_reduce_hook` does.
+// must register the same one. Quantisation and PowerSGD average sparse gradients as
+// `all_reduce_hook` does. Values of sparse gradients are divided, those of one row added up, then
+// rows of all ranks in rank order (G8).
 
 /// Divides the buffer in place by the number of ranks (true division), then sums (N6).
 CommHook all_reduce_hook(Communicator& communicator);

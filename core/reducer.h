@@ -159,6 +159,7 @@ class Reducer {
 
   std::int64_t divisor();
   void copy_in(std::int64_t parameter);
+  void copy_in_sparse(Bucket& bucket, const at::Tensor& parameter);
   void copy_in_dense(const at::Tensor& view, at::Tensor& gradient, std::int64_t by) const;
   void check_gradient(std::int64_t parameter, const at::Tensor& gradient, bool is_sparse);
   void check_result(std::size_t bucket, const at::Tensor& buffer, const at::Tensor& result);

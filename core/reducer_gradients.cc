@@ -70,14 +70,24 @@ void Reducer::copy_in(std::int64_t parameter) {
     check_gradient(parameter, gradient, bucket.is_sparse);
   }
   // Resolved even where a hook makes it useless (G7), since it may have to be waited for.
-  const std::int64_t resolved = divisor();
-  const std::int64_t by = comm_hook_ != nullptr ? 1 : resolved;
+  const std::int64_t by = divisor();
   if (bucket.is_sparse) {
-    bucket.sparse = gradient.defined()
-                        ? divided_rows(gradient, by)
-                        : no_sparse_rows(parameters_[static_cast<std::size_t>(parameter)]);
+    copy_in_sparse(bucket, parameters_[static_cast<std::size_t>(parameter)]);
   } else {
-    copy_in_dense(bucket.slots[at.slot].view, gradient, by);
+    copy_in_dense(bucket.slots[at.slot].view, gradient, comm_hook_ != nullptr ? 1 : by);
+  }
+}
+
+// A hook gets the rows as backward left them, for it divides before they are added up (G8, N3).
+void Reducer::copy_in_sparse(Bucket& bucket, const at::Tensor& parameter) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor& gradient = parameter.grad();
+  if (!gradient.defined()) {
+    bucket.sparse = no_sparse_rows(parameter);
+  } else if (comm_hook_ != nullptr) {
+    bucket.sparse = gradient.clone();
+  } else {
+    bucket.sparse = divided_rows(gradient, divisor());
   }
 }
 
@@ -134,7 +144,7 @@ void Reducer::take_result(std::size_t index) {
   const at::Tensor result = std::exchange(bucket.pending, {}).wait();
   check_result(index, bucket.buffer(), result);
   if (bucket.is_sparse) {
-    bucket.sparse = result;
+    bucket.sparse = result.to(bucket.sparse.scalar_type());
   } else if (!is_same_view(result, bucket.flat)) {
     bucket.flat.copy_(result.reshape({-1}));
   }

@@ -27,8 +27,7 @@ at::Tensor divided_rows(const at::Tensor& tensor, std::int64_t divisor);
 /// awaited, both filled up to the longest; none of the latter if no rank has a row. Rows are added
 /// in rank order, so all ranks hold the same bits.
 /// Shapes: `tensor` is coalesced and sparse along the first dimension only, of equal sizes and
-/// dtype
-///         on all ranks; the number of rows may differ.
+///         dtype on all ranks; the number of rows may differ.
 PendingTensor sparse_all_reduce(Communicator& communicator, const at::Tensor& tensor,
                                 CollectiveTag tag);
 

@@ -199,16 +199,12 @@ at::Tensor ReplaySync::contribution(std::size_t rank, std::size_t index) const {
 }
 
 // N6: a compressing hook casts first; then all of them divide in place, in the type they sum in.
-void ReplaySync::prepare_as_hook(std::vector<at::Tensor>& by_rank) const {
+at::Tensor ReplaySync::prepared_as_hook(const at::Tensor& gradient) const {
   const std::string& hook = value_.ddp.hook;
-  for (at::Tensor& bucket : by_rank) {
-    if (hook == "fp16_compress") {
-      bucket = bucket.to(at::kHalf);
-    } else if (hook == "bf16_compress") {
-      bucket = bucket.to(at::kBFloat16);
-    }
-    bucket.div_(static_cast<double>(models_.size()));
-  }
+  at::Tensor prepared = hook == "fp16_compress"   ? gradient.to(at::kHalf)
+                        : hook == "bf16_compress" ? gradient.to(at::kBFloat16)
+                                                  : gradient;
+  return prepared / static_cast<double>(models_.size());
 }
 
 void ReplaySync::reduce_bucket(const std::vector<std::int64_t>& bucket) {
@@ -221,10 +217,8 @@ void ReplaySync::reduce_bucket(const std::vector<std::int64_t>& bucket) {
     for (const std::int64_t index : bucket) {
       pieces.push_back(contribution(rank, static_cast<std::size_t>(index)));
     }
-    by_rank.push_back(pieces.size() == 1 ? pieces.front().clone() : at::cat(pieces));
-  }
-  if (value_.ddp.hook != "none") {
-    prepare_as_hook(by_rank);
+    const at::Tensor whole = pieces.size() == 1 ? pieces.front().clone() : at::cat(pieces);
+    by_rank.push_back(value_.ddp.hook == "none" ? whole : prepared_as_hook(whole));
   }
   sim::ring_all_reduce(by_rank, ReduceOp::kSum);
   at::Tensor& result = by_rank.front();
@@ -242,16 +236,18 @@ void ReplaySync::reduce_bucket(const std::vector<std::int64_t>& bucket) {
   }
 }
 
-// G8: what each rank looked up is divided and then added row by row, in rank order.
+// G8: what each rank looked up is divided and then added row by row, in rank order; with a hook in
+// the type that it sums in.
 void ReplaySync::reduce_sparse(std::size_t index) {
   const at::Tensor& parameter = parameters_.front().tensors[index];
-  const at::Tensor sum = at::zeros_like(parameter).detach();
+  at::Tensor sum;
   at::Tensor touched = at::zeros({parameter.size(0)}, at::kBool);
-  const double by = value_.ddp.hook == "none" ? divisor() : static_cast<double>(models_.size());
   for (const std::size_t rank : active_) {
     const at::Tensor& gradient = parameters_[rank].tensors[index].grad();
     if (gradient.defined()) {
-      const at::Tensor own = (gradient / by).coalesce();
+      const at::Tensor own =
+          (value_.ddp.hook == "none" ? gradient / divisor() : prepared_as_hook(gradient))
+              .coalesce();
       const at::Tensor rows = own.indices()[0];
       sum.index_add_(0, rows, own.values());
       touched.index_fill_(0, rows, true);
@@ -259,19 +255,24 @@ void ReplaySync::reduce_sparse(std::size_t index) {
   }
   const at::Tensor rows = touched.nonzero().squeeze(1);
   deliver(index,
-          at::sparse_coo_tensor(rows.unsqueeze(0), sum.index_select(0, rows), parameter.sizes())
-              ._coalesced_(true));
+          at::sparse_coo_tensor(rows.unsqueeze(0), values, parameter.sizes())._coalesced_(true));
 }
 
 // I7: a parameter that no rank used keeps its gradient, except where that gradient lies in the
 // bucket and so was reduced with it.
 bool ReplaySync::keeps_gradient(std::size_t rank, std::size_t index, bool used_anywhere) const {
   const bool knows_use = value_.ddp.find_unused_parameters || value_.ddp.static_graph;
+      if (!sum.defined()) {
+        sum = at::zeros(parameter.sizes(), own.values().options());
+      }
   return plan_->division == Division::kBefore && knows_use && !used_anywhere &&
          !aliased(rank, index);
 }
 
 void ReplaySync::deliver(std::size_t index, const at::Tensor& average) {
+  const at::Tensor values = (sum.defined() ? sum : at::zeros_like(parameter))
+                                .index_select(0, rows)
+                                .to(parameter.scalar_type());
   bool used_anywhere = false;
   for (const std::size_t rank : active_) {
     used_anywhere = used_anywhere || used(rank, index);

@@ -38,7 +38,7 @@ class ReplaySync final : public GradientSync {
   bool is_active(std::size_t rank) const { return num_steps_[rank] > step_; }
   void sync_buffers(std::size_t source);
   double divisor() const;
-  void prepare_as_hook(std::vector<at::Tensor>& by_rank) const;
+  at::Tensor prepared_as_hook(const at::Tensor& gradient) const;
   void reduce_bucket(const std::vector<std::int64_t>& bucket);
   void reduce_sparse(std::size_t index);
   bool aliased(std::size_t rank, std::size_t index) const;

@@ -241,7 +241,7 @@ TEST(SparseGradientsTest, OfAParameterThatAStaticGraphDoesNotUseAreEmpty) {
   EXPECT_THAT(results, Each(ElementsAre(6, 6, 6, 6)));
 }
 
-TEST(SparseGradientsTest, GoThroughHooksCoalescedAndUndivided) {
+TEST(SparseGradientsTest, GoThroughHooksAsBackwardLeftThem) {
   const auto results = run_ranks(2, [](LocalCommunicator& communicator) {
     std::vector<double> seen;
     for (const CommHook& hook : {all_reduce_hook(communicator), fp16_compress_hook(communicator),
@@ -251,7 +251,7 @@ TEST(SparseGradientsTest, GoThroughHooksCoalescedAndUndivided) {
       ddp.register_comm_hook(
           [&](const GradBucket& bucket) {
             if (bucket.buffer.is_sparse()) {
-              EXPECT_TRUE(bucket.buffer.is_coalesced());
+              EXPECT_EQ(bucket.buffer._nnz(), 2);  // row 3 twice
               EXPECT_EQ(bucket.gradients().size(), 1U);
             }
             return hook(bucket);
@@ -265,6 +265,37 @@ TEST(SparseGradientsTest, GoThroughHooksCoalescedAndUndivided) {
   // Row 3 weighs 4 and occurs twice: 8 and 16, mean 12.
   EXPECT_THAT(results[0], ElementsAre(12, 12, 12, 8));
   EXPECT_THAT(results[1], ElementsAre(12, 12, 12, 16));
+}
+
+// Three ranks look row 2 up twice, with gradients that no division by three leaves exact.
+TEST(SparseGradientsTest, HooksDivideValuesBeforeTheyAddThemInTheTypeTheySumIn) {
+  constexpr double kFactor = 1.0 / 7;
+  using MakeHook = CommHook (*)(Communicator&);
+  for (const auto& [make_hook, dtype] :
+       std::vector<std::pair<MakeHook, at::ScalarType>>{{all_reduce_hook, at::kFloat},
+                                                        {fp16_compress_hook, at::kHalf},
+                                                        {bf16_compress_hook, at::kBFloat16}}) {
+    const auto results = run_ranks(3, [make = make_hook](LocalCommunicator& communicator) {
+      const auto module = std::make_shared<TablesImpl>(true);
+      TablesDdp ddp(module, communicator);
+      ddp.register_comm_hook(make(communicator), "hook");
+      ddp(rows_of({2, 2}), kFactor * static_cast<double>(communicator.rank() + 1)).backward();
+      return module->table->weight.grad();
+    });
+    at::Tensor sum = at::zeros({2}, dtype);
+    at::Tensor divided_late = at::zeros({2}, dtype);
+    for (std::int64_t rank = 0; rank < 3; ++rank) {
+      const at::Tensor once =
+          (at::full({2}, 3.0F) * (kFactor * static_cast<double>(rank + 1))).to(dtype);
+      sum += once / 3 + once / 3;
+      divided_late += (once + once) / 3;
+    }
+    ASSERT_FALSE(same(sum, divided_late)) << c10::toString(dtype);
+    for (const at::Tensor& gradient : results) {
+      EXPECT_EQ(gradient.scalar_type(), at::kFloat);
+      EXPECT_TRUE(same(gradient.to_dense()[2], sum.to(at::kFloat))) << c10::toString(dtype);
+    }
+  }
 }
 
 // The weight is also used by a matrix product, or a plain parameter is looked up.

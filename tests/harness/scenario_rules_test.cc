@@ -157,9 +157,6 @@ TEST(ScenarioRulesTest, WhatNoReferenceFollowsIsNotPromised) {
   EXPECT_THAT(findings_of(with("[train]\nzero_grad = \"zero\"\n[ddp]\ngradient_as_bucket_view = "
                                "true\n[[at]]\nstep = 1\nreload = true\n")),
               ElementsAre(::testing::HasSubstr("ends zeroed gradients in bucket views")));
-  EXPECT_THAT(findings_of(with("[world]\nranks = 3\n[ddp]\nhook = \"all_reduce\"\n[model]\nkind = "
-                               "\"graph\"\nblocks = { a = \"embedding 8 4 sparse\" }\n")),
-              ElementsAre(::testing::HasSubstr("a hook for sparse gradients")));
   EXPECT_THAT(
       findings_of(with("[[at]]\nstep = 1\nfreeze = [\"layer0\"]\n[[at]]\nstep = 2\nreload = "
                        "true\n")),
