@@ -294,18 +294,25 @@ class Trainer {
     }
   }
 
+  // Every replica's own, for gradients that nobody zeroes go on from what clipping left of them.
   void clip() {
+    for (const std::size_t k : active_) {
+      clip(parameters_[k].tensors);
+    }
+  }
+
+  void clip(std::vector<at::Tensor>& parameters) const {
     // The norm is taken in double: a float32 norm would depend on LibTorch's summation order.
     const at::NoGradGuard no_grad;
     double squares = 0.0;
-    for (const at::Tensor& parameter : parameters_.front().tensors) {
+    for (const at::Tensor& parameter : parameters) {
       if (parameter.grad().defined()) {
         squares += plain(parameter.grad()).to(at::kDouble).square().sum().item<double>();
       }
     }
     const double norm = std::sqrt(squares);
     if (norm > train_.clip_norm) {
-      for (at::Tensor& parameter : parameters_.front().tensors) {
+      for (at::Tensor& parameter : parameters) {
         if (parameter.grad().defined()) {
           parameter.mutable_grad().mul_(train_.clip_norm / norm);
         }

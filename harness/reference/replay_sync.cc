@@ -50,7 +50,21 @@ void ReplaySync::run(const std::function<void()>& loop) {
   }
 }
 
+// A reload is a wrapper of its own, whose buckets no gradient lies in yet.
+void ReplaySync::forget_views_of_reloads(std::int64_t first, std::int64_t last) {
+  for (const AtSpec& at : value_.at) {
+    for (std::int64_t step = first; at.reload && step <= last; ++step) {
+      for (std::size_t rank = 0; covers(at.steps, step) && rank < views_.size(); ++rank) {
+        if (covers(at.ranks, static_cast<std::int64_t>(rank))) {
+          views_[rank].assign(views_[rank].size(), at::Tensor());
+        }
+      }
+    }
+  }
+}
+
 void ReplaySync::begin_step(std::int64_t step) {
+  forget_views_of_reloads(step_ + 1, step);  // steps that were skipped included
   step_ = step;
   active_.clear();
   for (std::size_t rank = 0; rank < models_.size(); ++rank) {
@@ -249,11 +263,17 @@ void ReplaySync::reduce_sparse(std::size_t index) {
           (value_.ddp.hook == "none" ? gradient / divisor() : prepared_as_hook(gradient))
               .coalesce();
       const at::Tensor rows = own.indices()[0];
+      if (!sum.defined()) {
+        sum = at::zeros(parameter.sizes(), own.values().options());
+      }
       sum.index_add_(0, rows, own.values());
       touched.index_fill_(0, rows, true);
     }
   }
   const at::Tensor rows = touched.nonzero().squeeze(1);
+  const at::Tensor values = (sum.defined() ? sum : at::zeros_like(parameter))
+                                .index_select(0, rows)
+                                .to(parameter.scalar_type());
   deliver(index,
           at::sparse_coo_tensor(rows.unsqueeze(0), values, parameter.sizes())._coalesced_(true));
 }
@@ -262,17 +282,11 @@ void ReplaySync::reduce_sparse(std::size_t index) {
 // bucket and so was reduced with it.
 bool ReplaySync::keeps_gradient(std::size_t rank, std::size_t index, bool used_anywhere) const {
   const bool knows_use = value_.ddp.find_unused_parameters || value_.ddp.static_graph;
-      if (!sum.defined()) {
-        sum = at::zeros(parameter.sizes(), own.values().options());
-      }
   return plan_->division == Division::kBefore && knows_use && !used_anywhere &&
          !aliased(rank, index);
 }
 
 void ReplaySync::deliver(std::size_t index, const at::Tensor& average) {
-  const at::Tensor values = (sum.defined() ? sum : at::zeros_like(parameter))
-                                .index_select(0, rows)
-                                .to(parameter.scalar_type());
   bool used_anywhere = false;
   for (const std::size_t rank : active_) {
     used_anywhere = used_anywhere || used(rank, index);

@@ -32,6 +32,7 @@ class ReplaySync final : public GradientSync {
     std::int64_t version = -1;
   };
 
+  void forget_views_of_reloads(std::int64_t first, std::int64_t last);
   void find_plan();
   void mark_use();
   bool used(std::size_t rank, std::size_t index) const;

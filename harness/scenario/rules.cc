@@ -180,20 +180,6 @@ void check_uneven_inputs(const Case& value, std::vector<CaseFinding>& findings) 
   }
 }
 
-void check_reloads(const Case& value, std::vector<CaseFinding>& findings) {
-  const bool freezes = std::any_of(value.at.begin(), value.at.end(), [](const AtSpec& at) {
-    return !at.freeze.empty() || !at.unfreeze.empty();
-  });
-  for (std::size_t i = 0; freezes && i < value.at.size(); ++i) {
-    if (value.at[i].reload) {
-      findings.push_back(
-          {{fmt::format("at.{}.reload", i)},
-           "a reload builds the model as [model] says, and so forgets what an [[at]] "
-           "froze or unfroze; leave one of them out"});
-    }
-  }
-}
-
 void check_joined(const Case& value, std::vector<CaseFinding>& findings) {
   if (value.ddp.join == "off") return;
   for (std::size_t i = 0; i < value.at.size(); ++i) {
@@ -332,7 +318,6 @@ std::vector<CaseFinding> check_case(const Case& value) {
   check_training(value, findings);
   if (names.model_is_sound) check_gradient_kinds(value, findings);
   check_joined(value, findings);
-  check_reloads(value, findings);
   check_exactness(value, names, findings);
   check_events(value, names, findings);
   check_faults(value, names, findings);

@@ -149,18 +149,10 @@ TEST(ScenarioRulesTest, HooksAndJoinNeedASyncThatHasThem) {
 }
 
 TEST(ScenarioRulesTest, WhatNoReferenceFollowsIsNotPromised) {
-  const auto with = [](const std::string& body) {
-    return "schema = 1\n" + body + "[expect]\noracles = [\"ranks\", \"replay\"]\n";
-  };
-  EXPECT_THAT(findings_of(with("[train]\nzero_grad = \"never\"\nclip_norm = 1\n")),
-              ElementsAre(::testing::HasSubstr("clipped and never zeroed")));
-  EXPECT_THAT(findings_of(with("[train]\nzero_grad = \"zero\"\n[ddp]\ngradient_as_bucket_view = "
-                               "true\n[[at]]\nstep = 1\nreload = true\n")),
-              ElementsAre(::testing::HasSubstr("ends zeroed gradients in bucket views")));
-  EXPECT_THAT(
-      findings_of(with("[[at]]\nstep = 1\nfreeze = [\"layer0\"]\n[[at]]\nstep = 2\nreload = "
-                       "true\n")),
-      ElementsAre(::testing::HasSubstr("forgets what an [[at]] froze")));
+  EXPECT_THAT(findings_of("schema = 1\n[train]\nzero_grad = \"never\"\nsteps_of_rank = [3, 1]\n"
+                          "[ddp]\njoin = \"divide_by_active\"\n"
+                          "[expect]\noutcome = \"within_bound\"\n"),
+              ElementsAre(::testing::HasSubstr("never zeroed inside join")));
 }
 
 TEST(ScenarioRulesTest, FaultsDoNotMakeUpWhatRanksDecideBy) {
