@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <set>
 
 #include "harness/judge/compare.h"
 #include "harness/snapshot.h"
@@ -35,13 +36,16 @@ class Comparer {
 
   Comparison compare() {
     if (!compare_initial()) {
-      for (const StepRecord& record : longest().steps) {
-        step_ = record.step;
-        if (!found_ && find_records()) {
+      for (const std::int64_t step : all_steps()) {
+        step_ = step;
+        if (!found_) {
+          find_records();
+          compare_step_sets();
+        }
+        if (!found_ && all_completed()) {
           compare_step();
         }
       }
-      compare_step_sets();
       compare_final();
     }
     return {found_, worst_};
@@ -70,14 +74,33 @@ class Comparer {
                              });
   }
 
-  // False if a rank that has inputs did not complete the step.
-  bool find_records() {
+  // That some rank or the replay completed.
+  std::set<std::int64_t> all_steps() const {
+    std::set<std::int64_t> steps;
+    const auto add = [&steps](const std::vector<RankRun>& ranks) {
+      for (const RankRun& rank : ranks) {
+        for (const StepRecord& record : rank.steps) {
+          steps.insert(record.step);
+        }
+      }
+    };
+    add(subject_.ranks);
+    if (references_.replay != nullptr) {
+      add(references_.replay->ranks);
+    }
+    return steps;
+  }
+
+  void find_records() {
     records_.clear();
     for (const RankRun& rank : subject_.ranks) {
       if (num_steps(rank.rank) > step_) {
         records_.push_back({rank.rank, find_step(rank, step_)});
       }
     }
+  }
+
+  bool all_completed() const {
     return std::all_of(records_.begin(), records_.end(),
                        [](const RankRecord& of_rank) { return of_rank.record != nullptr; });
   }
@@ -145,41 +168,32 @@ class Comparer {
     }
   }
 
-  static std::vector<std::int64_t> steps_below(std::int64_t limit, const RankRun& rank) {
-    std::vector<std::int64_t> steps;
-    for (const StepRecord& record : rank.steps) {
-      if (record.step < limit) {
-        steps.push_back(record.step);
-      }
-    }
-    return steps;
-  }
-
-  // A rank that ended well without a step that rank 0 made, or with one more, is not in step.
+  // A rank that went past a step which others, or the replay, completed is not in step, and
+  // everything later follows from that. All of them may leave the loop at a step.
   void compare_step_sets() {
-    const RankRun& first = subject_.ranks.front();
-    for (const RankRun& rank : subject_.ranks) {
-      const bool ended_well = rank.ending == Ending::kFinished || rank.ending == Ending::kLeft;
-      if (found_ || !references_.ranks || !ended_well ||
-          (first.ending != Ending::kFinished && first.ending != Ending::kLeft)) {
-        return;
-      }
-      const std::int64_t limit = std::min(num_steps(rank.rank), num_steps(first.rank));
-      const std::vector<std::int64_t> here = steps_below(limit, rank);
-      const std::vector<std::int64_t> there = steps_below(limit, first);
-      for (std::size_t i = 0; i < std::max(here.size(), there.size()); ++i) {
-        if (i < here.size() && i < there.size() && here[i] == there[i]) {
-          continue;
-        }
-        step_ = i < there.size() ? there[i] : here[i];
-        Divergence divergence;
-        divergence.tensor = "(steps completed)";
-        divergence.expected = fmt::format("{} steps", there.size());
-        divergence.actual = fmt::format("{} steps", here.size());
-        accuse("ranks", "parameter", {rank.rank}, divergence);
-        break;
+    if (!references_.ranks && references_.replay == nullptr) {
+      return;
+    }
+    const bool some_completed =
+        std::any_of(records_.begin(), records_.end(),
+                    [](const RankRecord& of_rank) { return of_rank.record != nullptr; });
+    std::vector<std::int64_t> skipped;
+    for (const RankRecord& of_rank : records_) {
+      const RankRun& rank = subject_.ranks[static_cast<std::size_t>(of_rank.rank)];
+      const bool went_past = rank.at_step > step_ || rank.ending == Ending::kFinished ||
+                             (rank.ending == Ending::kLeft && some_completed);
+      if (of_rank.record == nullptr && went_past) {
+        skipped.push_back(of_rank.rank);
       }
     }
+    if (skipped.empty()) {
+      return;
+    }
+    Divergence divergence;
+    divergence.tensor = "(steps completed)";
+    divergence.expected = fmt::format("step {}", step_);
+    divergence.actual = "skipped";
+    accuse(references_.ranks ? "ranks" : "replay", "parameter", std::move(skipped), divergence);
   }
 
   void compare_losses() {
