@@ -4,6 +4,8 @@
 
 #include <c10/core/ScalarType.h>
 
+#include <cstddef>
+#include <cstring>
 #include <utility>
 
 #include "core/check.h"
@@ -25,69 +27,58 @@ class SimWork final : public Work {
   std::int64_t seq_;
 };
 
-void check_tensor(const at::Tensor& tensor, CollectiveKind kind) {
-  LOCKSTEP_USAGE(tensor.defined(), "{} of an undefined tensor", to_string(kind));
-  LOCKSTEP_USAGE(tensor.layout() == at::kStrided && tensor.device().is_cpu(),
-                 "{} needs a dense tensor on the CPU", to_string(kind));
-  LOCKSTEP_USAGE(tensor.is_contiguous(),
-                 "{} of a tensor that is not contiguous: its {} elements "
-                 "do not follow each other in memory",
-                 to_string(kind), tensor.numel());
+// Ranks are threads of one process, and collectives take place on the CPU.
+void check_place(const at::Tensor& tensor, CollectiveKind kind) {
+  LOCKSTEP_USAGE(tensor.device().is_cpu(), "{} of a tensor on {}; the simulator's are on the CPU",
+                 to_string(kind), tensor.device().str());
 }
 
-CollectiveInfo make_info(CollectiveKind kind, const at::Tensor& tensor, CollectiveTag tag) {
-  CollectiveInfo info;
-  info.kind = kind;
-  info.tag = tag;
-  info.numel = tensor.numel();
-  info.dtype = c10::toString(tensor.scalar_type());
-  return info;
+// Until an all_gather completes, its output holds this in every byte: a real transport may write
+// there at any time, and what lay there before may be anything, but runs must repeat.
+constexpr int kNotYetWritten = 0x55;
+
+// An input may be a row of the output.
+void spoil(const at::Tensor& output, const at::Tensor& input) {
+  const std::size_t row_bytes = input.nbytes();
+  auto* bytes = static_cast<std::byte*>(output.data_ptr());
+  for (std::size_t at = 0; row_bytes > 0 && at < output.nbytes(); at += row_bytes) {
+    if (bytes + at != input.data_ptr()) {
+      std::memset(bytes + at, kNotYetWritten, row_bytes);
+    }
+  }
 }
 
 }  // namespace
 
 std::unique_ptr<Work> SimCommunicator::all_reduce(at::Tensor tensor, ReduceOp op,
                                                   CollectiveTag tag) {
-  check_tensor(tensor, CollectiveKind::kAllReduce);
+  CollectiveInfo info = describe_all_reduce(tensor, op, tag);
+  check_place(tensor, info.kind);
   LOCKSTEP_USAGE(is_ring_dtype(tensor.scalar_type()),
                  "all_reduce of {}; Float, Double, Half, BFloat16, Int, Long, Char and Byte can be "
                  "reduced",
                  c10::toString(tensor.scalar_type()));
-  CollectiveInfo info = make_info(CollectiveKind::kAllReduce, tensor, tag);
-  info.op = op;
   return launch({std::move(info), std::move(tensor), {}});
 }
 
 std::unique_ptr<Work> SimCommunicator::broadcast(at::Tensor tensor, std::int64_t root,
                                                  CollectiveTag tag) {
-  check_tensor(tensor, CollectiveKind::kBroadcast);
-  LOCKSTEP_USAGE(root >= 0 && root < world_size_, "broadcast from rank {} of {} ranks", root,
-                 world_size_);
-  CollectiveInfo info = make_info(CollectiveKind::kBroadcast, tensor, tag);
-  info.root = root;
+  CollectiveInfo info = describe_broadcast(tensor, root, world_size_, tag);
+  check_place(tensor, info.kind);
   return launch({std::move(info), std::move(tensor), {}});
 }
 
 std::unique_ptr<Work> SimCommunicator::all_gather(at::Tensor output, at::Tensor input,
                                                   CollectiveTag tag) {
-  check_tensor(output, CollectiveKind::kAllGather);
-  check_tensor(input, CollectiveKind::kAllGather);
-  LOCKSTEP_USAGE(output.scalar_type() == input.scalar_type(), "all_gather of {} into {}",
-                 c10::toString(input.scalar_type()), c10::toString(output.scalar_type()));
-  LOCKSTEP_USAGE(output.dim() >= 1 && output.size(0) == world_size_ &&
-                     output.numel() == world_size_ * input.numel(),
-                 "all_gather of {} elements from {} ranks needs an output of that many rows, not "
-                 "one of {} elements",
-                 input.numel(), world_size_, output.numel());
-  CollectiveInfo info = make_info(CollectiveKind::kAllGather, input, tag);
+  CollectiveInfo info = describe_all_gather(output, input, world_size_, tag);
+  check_place(output, info.kind);
+  check_place(input, info.kind);
+  spoil(output, input);
   return launch({std::move(info), std::move(output), std::move(input)});
 }
 
 std::unique_ptr<Work> SimCommunicator::barrier(CollectiveTag tag) {
-  CollectiveInfo info;
-  info.kind = CollectiveKind::kBarrier;
-  info.tag = tag;
-  return launch({std::move(info), {}, {}});
+  return launch({describe_barrier(tag), {}, {}});
 }
 
 std::unique_ptr<Work> SimCommunicator::launch(Contribution contribution) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/collective_description.h"
 #include "core/communicator.h"
 #include "core/observer.h"
 #include "sim/scheduler.h"
@@ -36,15 +37,7 @@ struct WorldOptions {
 };
 
 /// What a rank's collective is, as its peers and reports see it.
-struct CollectiveInfo {
-  std::int64_t seq = 0;  ///< position in this rank's sequence, from 0
-  CollectiveKind kind = CollectiveKind::kBarrier;
-  ReduceOp op = ReduceOp::kSum;
-  CollectiveTag tag;
-  std::int64_t numel = 0;
-  std::string dtype;  ///< "Float", "Long", ...; empty for a barrier
-  std::int64_t root = -1;
-};
+using CollectiveInfo = CollectiveDescription;
 
 /// In words: "all_reduce (bucket 0, step 2, 42 x Float)", "broadcast (buffers, 8 x Long, from rank
 /// 0)", "barrier (script)".

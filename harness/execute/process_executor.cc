@@ -124,8 +124,8 @@ std::optional<MismatchInfo> mismatch_of(const std::vector<RankFate>& fates, cons
       first = &info;
       first_rank = static_cast<std::int64_t>(rank);
     } else if (first->seq == info.seq && !agree(*first, info)) {
-      return MismatchInfo{info.seq, first_rank, static_cast<std::int64_t>(rank), to_string(*first),
-                          to_string(info)};
+      return MismatchInfo{info.seq, first_rank, static_cast<std::int64_t>(rank),
+                          sim::to_string(*first), sim::to_string(info)};
     }
   }
   return std::nullopt;

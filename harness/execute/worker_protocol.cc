@@ -20,17 +20,13 @@ void archive_fields(Archive& archive, Self& self, const CollectiveTag* /*record*
   archive(site, step, bucket);
 }
 
-}  // namespace lockstep
-
-namespace lockstep::sim {
-
 template <class Archive, class Self>
-void archive_fields(Archive& archive, Self& self, const CollectiveInfo* /*record*/) {
+void archive_fields(Archive& archive, Self& self, const CollectiveDescription* /*record*/) {
   auto& [seq, kind, op, tag, numel, dtype, root] = self;
   archive(seq, kind, op, tag, numel, dtype, root);
 }
 
-}  // namespace lockstep::sim
+}  // namespace lockstep
 
 namespace lockstep::harness {
 

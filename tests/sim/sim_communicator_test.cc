@@ -162,6 +162,30 @@ TEST(SimCommunicatorTest, RefusesWhatCannotBeCommunicatedBeforeAnyEffect) {
   EXPECT_EQ(result.ranks[1].end, RankEnd::kFinished);
 }
 
+// Who reads too early reads the same in every run, whatever lay in that memory before.
+TEST(SimCommunicatorTest, AGathersOutputHoldsAFixedPatternUntilItCompletes) {
+  std::vector<at::Tensor> too_early;
+  for (const double before : {1.0, 2.0}) {
+    for (const bool in_place : {false, true}) {
+      simulate(2, [&](RankContext& rank) {
+        const at::Tensor output = at::full({2, 3}, before);
+        const at::Tensor input = in_place ? output[rank.rank()] : at::full({3}, before);
+        const auto work = rank.communicator().all_gather(output, input, {});
+        if (rank.rank() == 0) {
+          too_early.push_back(output[1].clone());
+          EXPECT_EQ(output[0].equal(input), in_place);
+        }
+        work->wait();
+        EXPECT_TRUE(output.equal(at::full({2, 3}, before)));
+      });
+    }
+  }
+  for (const at::Tensor& seen : too_early) {
+    EXPECT_TRUE(seen.equal(too_early.front()));
+    EXPECT_FALSE(seen.equal(at::full({3}, 1.0)));
+  }
+}
+
 TEST(SimCommunicatorTest, LeavesVersionCountersAndGraphsAlone) {
   simulate(2, [](RankContext& rank) {
     at::Tensor parameter = at::full({2}, static_cast<double>(rank.rank())).requires_grad_();
