@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which cases of the loaded files run, and with what changed.
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <iterator>
 #include <regex>
 #include <set>
 #include <utility>
@@ -11,14 +10,17 @@
 #include "core/check.h"
 #include "harness/report/text_case.h"
 #include "harness/scenario.h"
+#include "harness/scenario/schema.h"
 #include "harness/suite.h"
 
 namespace lockstep::harness {
 
 namespace {
 
-constexpr const char* kPolicies[] = {"round_robin", "random", "pct", "exhaustive", "replay"};
-constexpr const char* kSyncKinds[] = {"ddp", "torch", "per_parameter", "flat", "none"};
+bool is_one_of(const Choices& choices, const std::string& name) {
+  const std::vector<std::string> names = names_of(choices);
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
 
 /// "ranks=2,seed=3" with another seed; unchanged if there is no seed in it.
 std::string with_seed(const std::string& name, std::uint64_t seed) {
@@ -41,10 +43,8 @@ void replace_seed(std::vector<NamedCase>& cases, std::uint64_t seed) {
 }
 
 void replace_sync(std::vector<NamedCase>& cases, const std::string& sync) {
-  const bool known =
-      std::find(std::begin(kSyncKinds), std::end(kSyncKinds), sync) != std::end(kSyncKinds);
-  LOCKSTEP_USAGE(known, "unknown sync '{}'; known are ddp, torch, per_parameter, flat and none",
-                 sync);
+  LOCKSTEP_USAGE(is_one_of(sync_kinds(), sync), "unknown sync '{}'; expected one of {}", sync,
+                 fmt::join(names_of(sync_kinds()), ", "));
   for (NamedCase& named : cases) {
     // PyTorch's reducer stands in for our DDP only: what a case says of other subjects holds.
     if (sync == "torch" && !named.value.ddp.peer_can_stand_in()) continue;
@@ -69,9 +69,7 @@ ScheduleSpec schedule_of(const std::string& text) {
   ScheduleSpec spec;
   const std::size_t colon = text.find(':');
   spec.policy = text.substr(0, colon);
-  const bool known =
-      std::find(std::begin(kPolicies), std::end(kPolicies), spec.policy) != std::end(kPolicies);
-  LOCKSTEP_USAGE(known,
+  LOCKSTEP_USAGE(is_one_of(schedule_policies(), spec.policy),
                  "unknown schedule '{}'; expected round_robin, random:RUNS, pct:DEPTH:RUNS, "
                  "exhaustive:RUNS_MAX or replay:DEVIATIONS",
                  text);

@@ -138,13 +138,14 @@ void check_gradient_kinds(const Case& value, std::vector<CaseFinding>& findings)
 }
 
 void check_extras(const DdpSpec& ddp, std::vector<CaseFinding>& findings) {
-  const bool peers_hook =
-      ddp.hook == "none" || ddp.hook == "all_reduce" || ddp.hook == "fp16_compress";
+  DdpSpec ours = ddp;
+  ours.sync = "ddp";
+  ours.checks = "off";
   if (ddp.sync != "ddp" && ddp.checks != "off") {
     findings.push_back({{"ddp.checks", "ddp.sync"},
                         "checks belong to our DDP; leave them out or use sync = \"ddp\""});
   }
-  if (ddp.sync == "torch" ? !peers_hook : ddp.sync != "ddp" && ddp.hook != "none") {
+  if (ddp.sync == "torch" ? !ours.peer_can_stand_in() : ddp.sync != "ddp" && ddp.hook != "none") {
     findings.push_back(
         {{"ddp.hook", "ddp.sync"},
          fmt::format(

@@ -2,11 +2,10 @@
 // What a scenario file may say: the one description behind reader, writer and template.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <limits>
 
 #include "harness/case.h"
+#include "harness/scenario/constraints.h"
 
 // Note [One description of the schema]
 // `describe(visitor, Of<Spec>{})` tells a visitor every key of a table, in canonical order. The
@@ -28,51 +27,6 @@ inline constexpr std::int64_t kSchemaVersion = 1;
 template <class S>
 struct Of {};
 
-/// Any value of the type.
-struct Any {};
-
-struct IntRange {
-  std::int64_t min, max;
-};
-
-/// Finite numbers. `above_min`: the minimum itself is left out.
-struct RealRange {
-  double min, max;
-  bool above_min = false;
-};
-
-/// Text with at least one character.
-struct Text {};
-
-/// "major.minor" of LibTorch.
-struct Version {};
-
-/// One of these names; the unused rest is null.
-struct Choices {
-  std::array<const char*, 32> names;
-};
-
-/// A list whose items obey `item`.
-template <class C>
-struct ListOf {
-  C item;
-  std::int64_t min_items = 0;
-  std::int64_t max_items = 1'000'000;
-  bool unique = false;
-};
-
-/// A table of texts that keeps its order.
-struct OrderedTexts {};
-
-/// A list of names and lists of names; a name is a list of one.
-struct Stages {};
-
-enum class TablesPlace {
-  kSections,  ///< printed as [[key]]
-  kInline,    ///< printed as key = [{ ... }]
-};
-
-inline constexpr std::int64_t kInt64Max = std::numeric_limits<std::int64_t>::max();
 inline constexpr IntRange kCount{0, 1'000'000'000};
 inline constexpr IntRange kRank{0, 63};
 inline constexpr IntRange kStep{0, 999'999};
@@ -88,6 +42,12 @@ inline Choices call_sites() {
            "sync_batch_norm", "join_active", "join_early_end", "join_plan", "join_source"}};
 }
 
+inline Choices schedule_policies() {
+  return {{"round_robin", "random", "pct", "exhaustive", "replay"}};
+}
+
+inline Choices sync_kinds() { return {{"ddp", "torch", "per_parameter", "flat", "none"}}; }
+
 template <class V>
 void describe(V& v, Of<WorldSpec>) {
   v.field("ranks", &WorldSpec::ranks, IntRange{1, 64}, "number of ranks");
@@ -99,8 +59,7 @@ void describe(V& v, Of<WorldSpec>) {
 
 template <class V>
 void describe(V& v, Of<ScheduleSpec>) {
-  v.field("policy", &ScheduleSpec::policy,
-          Choices{{"round_robin", "random", "pct", "exhaustive", "replay"}},
+  v.field("policy", &ScheduleSpec::policy, schedule_policies(),
           "simulator: which rank goes on, which collective completes; random and pct are seeded");
   v.field("first_step", &ScheduleSpec::first_step, IntRange{-1, 999'999},
           "from here on other schedules than the default one are tried; -1: from construction");
@@ -197,8 +156,7 @@ void describe(V& v, Of<TrainSpec>) {
 
 template <class V>
 void describe(V& v, Of<DdpSpec>) {
-  v.field("sync", &DdpSpec::sync, Choices{{"ddp", "torch", "per_parameter", "flat", "none"}},
-          "who synchronises; torch: PyTorch's own reducer");
+  v.field("sync", &DdpSpec::sync, sync_kinds(), "who synchronises; torch: PyTorch's own reducer");
   v.field("first_bucket_cap_bytes", &DdpSpec::first_bucket_cap_bytes, IntRange{1, kInt64Max},
           "size at which the first bucket is closed");
   v.field("bucket_cap_bytes", &DdpSpec::bucket_cap_bytes, IntRange{1, kInt64Max},

@@ -29,11 +29,7 @@ std::string allowed(const IntRange& range) {
 }
 
 std::string allowed(const Choices& choices) {
-  std::string text;
-  for (const char* name : choices.names) {
-    if (name) text += (text.empty() ? "" : " | ") + std::string(name);
-  }
-  return text;
+  return fmt::format("{}", fmt::join(names_of(choices), " | "));
 }
 
 /// As comment lines of at most kColumns, broken at spaces.

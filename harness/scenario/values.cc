@@ -13,14 +13,6 @@ namespace lockstep::harness {
 
 namespace {
 
-std::vector<std::string> names_of(const Choices& choices) {
-  std::vector<std::string> names;
-  for (const char* name : choices.names) {
-    if (name) names.emplace_back(name);
-  }
-  return names;
-}
-
 template <class Integer>
 bool read_integer(const Source& from, Integer& out, const IntRange& range) {
   if (from.node.kind != TreeNode::Kind::kInteger || from.node.integer < range.min ||
