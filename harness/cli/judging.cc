@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <limits>
 
 #include "core/check.h"
 #include "core/nccl_api.h"
@@ -62,6 +64,16 @@ void check_judging_options(const JudgingOptions& options) {
   LOCKSTEP_USAGE(*options.hang_after_s > 0 && *options.hang_after_s <= 1e6,
                  "--hang-after must be more than 0 s and at most 1000000 s, not {}",
                  *options.hang_after_s);
+}
+
+std::uint64_t parse_seed(const std::string& text) {
+  std::int64_t seed = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, seed);
+  LOCKSTEP_USAGE(error == std::errc() && rest == end && seed >= 0,
+                 "--seed takes an integer from 0 to {}, not '{}'",
+                 std::numeric_limits<std::int64_t>::max(), text);
+  return static_cast<std::uint64_t>(seed);
 }
 
 std::string replay_options(const JudgingOptions& judging, const Selection& selection) {

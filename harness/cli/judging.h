@@ -23,6 +23,10 @@ struct JudgingOptions {
 /// concern it.
 void check_judging_options(const JudgingOptions& options);
 
+/// The value of --seed. Errors: UsageError unless it is an integer from 0 to 2^63 - 1, as in a
+/// file.
+std::uint64_t parse_seed(const std::string& text);
+
 /// What must be said again to replay one case of a run; see SuiteInfo::replay_options.
 std::string replay_options(const JudgingOptions& judging, const Selection& selection);
 

@@ -13,11 +13,16 @@
 
 #include "core/check.h"
 #include "harness/cli/commands.h"
+#include "harness/report/printable.h"
 #include "harness/scenario.h"
 
 namespace lockstep::harness::cli {
 
 namespace {
+
+bool is_printable_line(const std::string& text) {
+  return printable(text) == text && text.find_first_of("\n\t") == std::string::npos;
+}
 
 /// Creates `file`, which must not exist: the check and the creation are one step.
 void write_new_file(const std::string& file, const std::string& text) {
@@ -49,6 +54,10 @@ void add_new_command(CLI::App& app, int& exit_status) {
   command->add_option("NAME", *name, "Writes NAME.toml; an existing file is left alone")
       ->required();
   command->callback([name, &exit_status] {
+    LOCKSTEP_USAGE(is_printable_line(*name),
+                   "the name '{}' has characters that a terminal would act on or that are not "
+                   "UTF-8; the file's name becomes the scenario's title, so use printable ones",
+                   printable(*name));
     std::filesystem::path file(*name);
     LOCKSTEP_USAGE(file.has_filename(), "'{}' names no file; expected a NAME for NAME.toml", *name);
     if (file.extension() != ".toml") file += ".toml";

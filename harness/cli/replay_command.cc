@@ -132,14 +132,9 @@ void add_replay_command(CLI::App& app, int& exit_status) {
   command->add_option("--schedule", options->selection.schedule,
                       "Simulate it on these schedules: round_robin, random:RUNS, pct:DEPTH:RUNS, "
                       "exhaustive:RUNS_MAX or replay:DEVIATIONS");
-  command
-      ->add_option_function<std::int64_t>(
-          "--seed",
-          [options](std::int64_t seed) {
-            options->selection.seed = static_cast<std::uint64_t>(seed);
-          },
-          "Replaces the seed")
-      ->check(CLI::NonNegativeNumber);
+  command->add_option_function<std::string>(
+      "--seed", [options](const std::string& text) { options->selection.seed = parse_seed(text); },
+      "Replaces the seed");
   command->add_option(
       "--hang-after", options->judging.hang_after_s,
       "Real transports: seconds without progress that make a deadlock (default 10)");

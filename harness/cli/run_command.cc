@@ -40,7 +40,6 @@ struct RunOptions {
   std::vector<std::string> paths;
   JudgingOptions judging;
   Selection selection;
-  std::string shard;
   std::optional<std::int64_t> jobs;
   SuiteOptions suite;
   std::string junit_path, json_path;
@@ -118,7 +117,6 @@ class Reports {
 
 int run(RunOptions& options) {
   check_judging_options(options.judging);
-  if (!options.shard.empty()) parse_shard(options.shard, options.selection);
   LOCKSTEP_USAGE(options.judging.against.empty() || options.selection.sync.empty(),
                  "--against {} compares what each case says with {}; leave out --sync",
                  options.judging.against, options.judging.against);
@@ -165,17 +163,16 @@ void add_options(CLI::App& command, RunOptions& options) {
                      "pct:DEPTH:RUNS, exhaustive:RUNS_MAX or replay:DEVIATIONS");
   command.add_option("--filter", options.selection.filter,
                      "Only cases whose 'FILE [NAME]' contains this regular expression");
-  command
-      .add_option_function<std::int64_t>(
-          "--seed",
-          [&](std::int64_t seed) { options.selection.seed = static_cast<std::uint64_t>(seed); },
-          "Replaces the seed of every case; cases that differ by seed only run once")
-      ->check(CLI::NonNegativeNumber);
+  command.add_option_function<std::string>(
+      "--seed", [&](const std::string& text) { options.selection.seed = parse_seed(text); },
+      "Replaces the seed of every case; cases that differ by seed only run once");
   command
       .add_option("--jobs", options.jobs,
                   "Cases at a time (default: one per processor; 1 with a real transport)")
       ->check(CLI::Range(1, 1024));
-  command.add_option("--shard", options.shard, "I/N: every Nth case, from the Ith on");
+  command.add_option_function<std::string>(
+      "--shard", [&](const std::string& text) { parse_shard(text, options.selection); },
+      "I/N: every Nth case, from the Ith on");
   command.add_option("--junit", options.junit_path, "Write JUnit XML to this file; - is stdout");
   command.add_option("--json", options.json_path, "Write JSON to this file; - is stdout");
   command.add_option("--hang-after", options.judging.hang_after_s,

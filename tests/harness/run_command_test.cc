@@ -198,8 +198,13 @@ TEST_F(RunCommandTest, RefusesOptionsThatMakeNoSense) {
   expect_refused(lockstep({"run", file, "--sync", "telepathy"}), "unknown sync");
   expect_refused(lockstep({"run", file, "--against", "flat"}), "--against takes torch");
   expect_refused(lockstep({"run", file, "--hang-after", "3"}), "--hang-after");
-  for (const char* shard : {"3/2", "0/2", "1", "1/2x", "a/b", "/", "-1/2"}) {
+  for (const char* shard : {"3/2", "0/2", "1", "1/2x", "a/b", "/", "-1/2", ""}) {
     expect_refused(lockstep({"run", file, "--shard", shard}), "shard");
+  }
+  for (const char* seed : {"9223372036854775808", "18446744073709551616", "1.5", "", "x"}) {
+    const std::string message = "from 0 to 9223372036854775807, not '" + std::string(seed) + "'";
+    expect_refused(lockstep({"run", file, "--seed", seed}), message);
+    expect_refused(lockstep({"replay", file, "--case", "1", "--seed", seed}), message);
   }
   expect_refused(lockstep({"run", file, "--jobs", "0"}), "jobs");
   expect_refused(lockstep({"run", file, "--seed", "-1"}), "seed");

@@ -121,6 +121,12 @@ TEST_F(ScenarioCommandTest, NewSaysWhyItCannotWrite) {
   EXPECT_EQ(result.exit_status, 2);
   EXPECT_THAT(result.err, HasSubstr("No such file or directory"));
   EXPECT_EQ(lockstep({"new", path("")}).exit_status, 2);
+  for (const char* name : {"two\nlines", "a\ttab", "not \xff UTF-8"}) {
+    const ProgramResult refused = lockstep({"new", path(name)});
+    EXPECT_EQ(refused.exit_status, 2);
+    EXPECT_THAT(refused.err, HasSubstr("use printable ones"));
+    EXPECT_FALSE(std::filesystem::exists(path(name) + ".toml"));
+  }
 }
 
 }  // namespace
