@@ -106,9 +106,10 @@ void be_rank(const Workload& workload, const Variant& variant, std::int64_t rank
 
 // The larger peak of the ranks, in MiB.
 double peak_of(const Workload& workload, const Variant& variant) {
-  const RendezvousDirectory directory = RendezvousDirectory::create();
+  RendezvousDirectory directory = RendezvousDirectory::create();
   std::array<int, 2> pipe_ends{};
   if (pipe(pipe_ends.data()) != 0) {
+    directory.remove();
     std::exit(3);
   }
   std::vector<pid_t> children;
@@ -122,7 +123,9 @@ double peak_of(const Workload& workload, const Variant& variant) {
   double peak_max = 0;
   for (double peak = 0; read(pipe_ends[0], &peak, sizeof peak) == sizeof peak;) {
     peak_max = std::max(peak_max, peak);
+    directory.remove();  // all have met: whatever ends this program leaves nothing behind
   }
+  directory.remove();
   close(pipe_ends[0]);
   for (const pid_t child : children) {
     int status = 0;

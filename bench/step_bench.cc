@@ -93,33 +93,45 @@ double median(std::vector<double> values) {
 }
 
 void measure(const Workload& workload, const std::vector<Variant>& variants, int rounds) {
-  const RendezvousDirectory directory = RendezvousDirectory::create();
+  RendezvousDirectory directory = RendezvousDirectory::create();
   const auto device = GlooDevice::open();
   std::vector<std::vector<double>> seconds(variants.size());
   std::vector<std::thread> ranks;
+  const auto measure_rank = [&](std::int64_t rank) {
+    at::set_num_threads(1);
+    std::vector<std::unique_ptr<Subject>> subjects;
+    for (const Variant& variant : variants) {
+      GlooOptions options;
+      options.rank = rank;
+      options.world_size = kRanks;
+      options.directory = directory.path();
+      options.token = directory.token();
+      options.group = fmt::format("variant{}", subjects.size());
+      options.device = device;
+      subjects.push_back(std::make_unique<Subject>(workload, variant, options));
+    }
+    for (int round = 0; round < rounds + 2; ++round) {
+      for (std::size_t turn = 0; turn < subjects.size(); ++turn) {
+        // Nobody always follows the same one.
+        const std::size_t i = (turn + static_cast<std::size_t>(round)) % subjects.size();
+        const double of_step = subjects[i]->run(workload.steps);
+        if (rank == 0 && round >= 2) {  // buckets are rebuilt in the first two
+          seconds[i].push_back(of_step);
+        }
+      }
+      if (rank == 0) {
+        directory.remove();  // all have met: whatever ends this program leaves nothing behind
+      }
+    }
+  };
   for (std::int64_t rank = 0; rank < kRanks; ++rank) {
     ranks.emplace_back([&, rank] {
-      at::set_num_threads(1);
-      std::vector<std::unique_ptr<Subject>> subjects;
-      for (const Variant& variant : variants) {
-        GlooOptions options;
-        options.rank = rank;
-        options.world_size = kRanks;
-        options.directory = directory.path();
-        options.token = directory.token();
-        options.group = fmt::format("variant{}", subjects.size());
-        options.device = device;
-        subjects.push_back(std::make_unique<Subject>(workload, variant, options));
-      }
-      for (int round = 0; round < rounds + 2; ++round) {
-        for (std::size_t turn = 0; turn < subjects.size(); ++turn) {
-          // Nobody always follows the same one.
-          const std::size_t i = (turn + static_cast<std::size_t>(round)) % subjects.size();
-          const double of_step = subjects[i]->run(workload.steps);
-          if (rank == 0 && round >= 2) {  // buckets are rebuilt in the first two
-            seconds[i].push_back(of_step);
-          }
-        }
+      try {
+        measure_rank(rank);
+      } catch (const std::exception& error) {
+        fmt::print(stderr, "step_bench: rank {}: {}\n", rank, error.what());
+        directory.remove();
+        std::_Exit(1);  // the other rank waits for this one
       }
     });
   }
