@@ -7,6 +7,7 @@
 #include "harness/judge/judge.h"
 #include "harness/judge/judge_schedules.h"
 #include "harness/judge/peer_comparison.h"
+#include "harness/judge/peer_rules.h"
 #include "harness/program.h"
 #include "harness/scenario.h"
 #include "harness/snapshot.h"
@@ -101,8 +102,13 @@ void judge_into(CaseResult& result, const Case& value, const JudgeOptions& optio
     result.peer = compare_with_torch(
         once, is_default ? subject : options.executor->execute(compile_subject(once)),
         *options.executor);
-    for (std::string& complaint : complaints_about(*result.peer)) {
-      result.complaints.push_back(std::move(complaint));
+    const std::vector<std::string> found = complaints_about(*result.peer);
+    result.complaints.insert(result.complaints.end(), found.begin(), found.end());
+    const std::string why = why_peer_may_differ(value);
+    if (!found.empty() && result.peer->reason.empty() && !why.empty()) {
+      result.complaints.push_back(fmt::format(
+          "cases like this are known to differ: {}; if that is all, say so in [expect.torch]",
+          why));
     }
   }
   result.as_expected = result.complaints.empty();

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+// One predicate per known difference.
+#include "harness/judge/peer_rules.h"
+
+#include <algorithm>
+
+#include "harness/block_spec.h"
+#include "harness/model.h"
+
+namespace lockstep::harness {
+namespace {
+
+constexpr LibTorchVersion kAnyLater{1'000, 0};
+
+bool any_event(const Case& value, bool (*holds)(const AtSpec&)) {
+  return std::any_of(value.at.begin(), value.at.end(), holds);
+}
+
+bool any_block(const Case& value, bool (*holds)(const BlockSpec&)) {
+  return std::any_of(value.model.blocks.begin(), value.model.blocks.end(),
+                     [holds](const auto& block) { return holds(parse_block(block.second).spec); });
+}
+
+bool any_fault(const Case& value, const char* kind) {
+  return std::any_of(value.faults.begin(), value.faults.end(),
+                     [kind](const FaultSpec& fault) { return fault.kind == kind; });
+}
+
+bool joins(const Case& value) { return value.ddp.join != "off"; }
+
+bool has_buffers(const Case& value) { return !buffer_names(value.model).empty(); }
+
+// The used set of a rank may differ from step to step, or from micro-batch to micro-batch.
+bool use_changes(const Case& value) {
+  return any_event(value, [](const AtSpec& at) {
+    return at.is_routing() || at.detach || !at.freeze.empty() || !at.unfreeze.empty();
+  });
+}
+
+// Backwards that do not synchronise, in a step that does.
+bool has_windows(const Case& value) {
+  return value.train.micro_batches > 1 && value.train.sync_on != "every";
+}
+
+bool has_several_forwards(const Case& value) { return value.train.forwards_per_backward > 1; }
+
+bool evaluates_through_wrapper(const AtSpec& at) {
+  return at.evaluate > 0 && at.evaluate_through == "wrapper";
+}
+
+bool has_two_dtypes(const Case& value) {
+  return any_block(value, [](const BlockSpec& block) { return !block.dtype.empty(); });
+}
+
+bool complex_parameter(const Case& value) { return !complex_parameters(value.model).empty(); }
+
+bool unused_sparse(const Case& value) {
+  return !sparse_parameters(value.model).empty() &&
+         (use_changes(value) || value.ddp.find_unused_parameters || value.ddp.static_graph);
+}
+
+// The gradient of a sum is one tensor for all who were added.
+bool shared_sparse(const Case& value) {
+  return !sparse_parameters(value.model).empty() &&
+         std::any_of(value.model.forward.begin(), value.model.forward.end(),
+                     [](const std::vector<std::string>& stage) { return stage.size() > 1; });
+}
+
+bool joined_sparse(const Case& value) {
+  return joins(value) && !sparse_parameters(value.model).empty();
+}
+
+bool leftover_buckets(const Case& value) {
+  return has_two_dtypes(value) && !value.ddp.find_unused_parameters;
+}
+
+bool early_static_forwards(const Case& value) {
+  return value.ddp.static_graph &&
+         (has_several_forwards(value) || any_event(value, [](const AtSpec& at) {
+            return evaluates_through_wrapper(at) && at.evaluate_with_gradients;
+          }));
+}
+
+bool static_windows(const Case& value) { return value.ddp.static_graph && has_windows(value); }
+
+bool joined_static(const Case& value) { return value.ddp.static_graph && joins(value); }
+
+bool joined_use(const Case& value) {
+  return value.ddp.find_unused_parameters && joins(value) && use_changes(value);
+}
+
+bool joined_plan(const Case& value) {
+  return joins(value) && (has_several_forwards(value) || any_event(value, [](const AtSpec& at) {
+                            return evaluates_through_wrapper(at) || at.skip_step || at.leave ||
+                                   !at.raise.empty();
+                          }));
+}
+
+bool joined_windows(const Case& value) {
+  return joins(value) && value.train.micro_batches > 1 && value.train.sync_on != "last" &&
+         value.train.no_sync_covers != "both";
+}
+
+bool use_in_windows(const Case& value) {
+  return value.ddp.find_unused_parameters && use_changes(value) &&
+         (has_windows(value) || has_several_forwards(value));
+}
+
+bool local_buffers(const Case& value) {
+  return has_buffers(value) &&
+         (!value.ddp.broadcast_buffers || any_fault(value, "buffers_not_synced"));
+}
+
+// Buffers are broadcast before a forward whose predecessor synchronised (J4): between a forward and
+// its backward, if another one comes between.
+bool broadcast_before_backward(const Case& value) {
+  return has_buffers(value) && value.ddp.broadcast_buffers &&
+         (has_several_forwards(value) || any_event(value, [](const AtSpec& at) {
+            return evaluates_through_wrapper(at) && at.when == "after_forward";
+          }));
+}
+
+bool rank_without_parameters(const Case& value) {
+  return any_event(value, [](const AtSpec& at) { return at.detach; }) ||
+         (value.ddp.find_unused_parameters && any_event(value, [](const AtSpec& at) {
+            return at.skip.size() > 1 || !at.exit_after.empty();
+          }));
+}
+
+bool output_is_parameter(const Case& value) {
+  return any_block(value, [](const BlockSpec& block) { return block.kind == BlockKind::kOffset; });
+}
+
+bool other_model(const Case& value) {
+  return any_fault(value, "other_dtype") || any_fault(value, "other_shape");
+}
+
+struct Rule {
+  bool (*applies)(const Case&);
+  LibTorchVersion before;
+  const char* why;
+};
+
+const Rule kRules[] = {
+    {complex_parameter, kAnyLater, "complex buckets go to the process group as they are"},
+    {leftover_buckets, kAnyLater,
+     "buckets of two dtypes that no cap closes are rebuilt in the order of a hash map"},
+    {unused_sparse, kAnyLater, "a sparse parameter without gradient is an error"},
+    {shared_sparse, kAnyLater, "rows of a sparse gradient are divided where others read them"},
+    {joined_sparse, kAnyLater, "a joined rank has no zeros for a sparse bucket"},
+    {early_static_forwards, {2, 1}, "the first iteration of a static graph is its first forward"},
+    {static_windows, kAnyLater, "a static graph does not go with no_sync"},
+    {joined_static, kAnyLater, "a joined rank does not know when a static graph is recorded"},
+    {joined_use, kAnyLater, "a joined rank sends its last used map again"},
+    {joined_plan, kAnyLater, "a joined rank knows of no_sync only, and shadows every forward"},
+    {joined_windows, kAnyLater, "a joined rank sends zeros as soon as one rank synchronises"},
+    {use_in_windows, {2, 4}, "the used map ignores backwards that do not synchronise"},
+    {local_buffers, {2, 1}, "buffers are broadcast whatever broadcast_buffers says"},
+    {broadcast_before_backward, kAnyLater, "a broadcast writes into buffers that backward reads"},
+    {rank_without_parameters, kAnyLater, "a rank that uses no parameter launches nothing"},
+    {output_is_parameter, kAnyLater, "a parameter that is an output counts as unused"},
+    {other_model, kAnyLater, "ranks compare their models' sizes only"},
+};
+
+}  // namespace
+
+std::string why_peer_may_differ(const Case& value, LibTorchVersion version) {
+  for (const Rule& rule : kRules) {
+    if (version < rule.before && rule.applies(value)) {
+      return rule.why;
+    }
+  }
+  return {};
+}
+
+}  // namespace lockstep::harness
