@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "sim/timing/gloo_ring.h"
+
 namespace lockstep::sim::timing {
 
 namespace {
@@ -44,6 +46,8 @@ const char* to_string(Algorithm algorithm) {
       return "halving_doubling";
     case Algorithm::kTree:
       return "tree";
+    case Algorithm::kGlooRing:
+      return "gloo_ring";
     case Algorithm::kHierarchical:
       break;
   }
@@ -66,6 +70,9 @@ Collective::Collective(const Setup& setup, Algorithm algorithm, double bytes)
       break;
     case Algorithm::kTree:
       add_tree(bytes);
+      break;
+    case Algorithm::kGlooRing:
+      add_gloo_ring(bytes);
       break;
     case Algorithm::kHierarchical:
       add_ring(Pattern::kRingInside, node_ranks_, bytes, true);
@@ -174,6 +181,23 @@ void Collective::add_halving_doubling(double bytes) {
   if (extra > 0) {
     add(Pattern::kFromCore, 1, 1, cost(1, bytes, false), bytes * static_cast<double>(extra));
   }
+}
+
+void Collective::add_gloo_ring(double bytes) {
+  const bool inside = num_nodes_ == 1;
+  const bool switched = world_.nodes_per_switch > 0 && world_.nodes_per_switch < num_nodes_;
+  const Scope slowest = inside ? Scope::kInside : switched ? Scope::kCore : Scope::kOutside;
+  RingLink link;
+  link.latency_ps = latency_ps(slowest);
+  link.bytes_per_ps = 1.0 / transfer_ps(slowest, 1.0, 1, 1, false);
+  link.burst_bytes = network_.burst_bytes;
+  link.backlog_bytes = network_.backlog_bytes;
+  link.reduce_bytes_per_ps = network_.reduce_gbyte_per_s * 1e9 / kPsPerSecond;
+  const GlooRingTimes times = gloo_ring_times(world_.ranks, bytes, link);
+  const auto hops = static_cast<double>(world_.ranks - 1);
+  add(Pattern::kRing, 1, 1, times.entry_ps, 0.0);
+  add(Pattern::kRing, world_.ranks - 1, 1, times.reduce_scatter_ps / hops, bytes);
+  add(Pattern::kRing, world_.ranks - 1, 1, times.all_gather_ps / hops, bytes);
 }
 
 void Collective::add_tree(double bytes) {
@@ -300,6 +324,7 @@ Ps Collective::down_ps(std::int64_t rank) const {
       return phases_ps(Pattern::kExchange, 1) + (paired ? phases_ps(Pattern::kFromCore, 1) : 0);
     }
     case Algorithm::kRing:
+    case Algorithm::kGlooRing:
       return phases_ps(Pattern::kRing, 1);
     case Algorithm::kHierarchical:
       break;
@@ -348,13 +373,13 @@ double Collective::wire_bytes() const {
 
 Collective choose_collective(const Setup& setup, double bytes) {
   const Algorithm all[] = {Algorithm::kRing, Algorithm::kHalvingDoubling, Algorithm::kTree,
-                           Algorithm::kHierarchical};
+                           Algorithm::kHierarchical, Algorithm::kGlooRing};
   std::optional<Collective> best;
   for (const Algorithm algorithm : all) {
     if (setup.network.algorithm == to_string(algorithm)) {
       return Collective(setup, algorithm, bytes);
     }
-    if (setup.network.algorithm != "auto") continue;
+    if (setup.network.algorithm != "auto" || algorithm == Algorithm::kGlooRing) continue;
     Collective candidate(setup, algorithm, bytes);
     if (!best || candidate.duration_ps() < best->duration_ps()) best = std::move(candidate);
   }

@@ -11,7 +11,7 @@
 
 namespace lockstep::sim::timing {
 
-enum class Algorithm : std::uint8_t { kRing, kHalvingDoubling, kTree, kHierarchical };
+enum class Algorithm : std::uint8_t { kRing, kHalvingDoubling, kTree, kHierarchical, kGlooRing };
 const char* to_string(Algorithm algorithm);
 
 // Note [How a collective takes time]
@@ -32,6 +32,8 @@ const char* to_string(Algorithm algorithm);
 //   tree              binomial: to rank r - 2^k for k = 0, 1, ... with sums; back in reverse
 //   hierarchical      ring halves within each node, the ring across nodes (g at a time) between
 //   them
+//   gloo_ring         a round for the entry and the two halves of a ring, of W-1 equal rounds that
+//                     add up to what Gloo's messages take; see Note [What Gloo's ring waits for]
 //
 // Note [Folding a collective]
 // For each algorithm the ends are a function of one number, the hub:
@@ -97,6 +99,7 @@ class Collective {
 
   void add_ring(Pattern pattern, std::int64_t size, double bytes, bool sums);
   void add_halving_doubling(double bytes);
+  void add_gloo_ring(double bytes);
   void add_tree(double bytes);
   void add(Pattern pattern, std::int64_t repeat, std::int64_t distance, double cost_ps,
            double sent_bytes);
@@ -118,7 +121,8 @@ class Collective {
 };
 
 /// The collective that network.algorithm asks for; "auto": the one with the shortest duration, the
-/// first of equals in the order of Algorithm.
+/// first of equals in the order of Algorithm. gloo_ring is how one transport does it, and no
+/// choice.
 Collective choose_collective(const Setup& setup, double bytes);
 
 }  // namespace lockstep::sim::timing

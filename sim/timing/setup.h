@@ -19,7 +19,7 @@ struct WorldSetup {
 
 /// One link out of every node, and a faster one between ranks of a node. Full duplex.
 struct NetworkSetup {
-  std::string algorithm = "auto";  ///< auto | ring | halving_doubling | tree | hierarchical
+  std::string algorithm = "auto";  ///< see Algorithm, or auto
   double latency_us = 20.0;
   double bandwidth_gbit_per_s = 10.0;  ///< of the link of a node, shared by its ranks
   double inside_latency_us = 2.0;
@@ -27,6 +27,8 @@ struct NetworkSetup {
   double oversubscription = 1.0;  ///< what the nodes of a switch can send over what its uplink can
   double overhead_us = 0.0;       ///< of every collective on every rank, before its first byte
   double reduce_gbyte_per_s = 0.0;  ///< adding what arrives to what is there; 0: costs nothing
+  double burst_bytes = 0.0;         ///< gloo_ring: that the link lets pass at once after a pause
+  double backlog_bytes = 0.0;  ///< gloo_ring: that a request may find queued in the link before it
 };
 
 /// A layer, or `count` equal ones in a row. Costs are of one forward of one micro-batch.
