@@ -37,8 +37,8 @@ template <class V>
 void describe(V& v, Of<timing::NetworkSetup>) {
   using S = timing::NetworkSetup;
   v.field("algorithm", &S::algorithm,
-          Choices{{"auto", "ring", "halving_doubling", "tree", "hierarchical"}},
-          "of all_reduce; auto: for each number of bytes the quickest of them");
+          Choices{{"auto", "ring", "halving_doubling", "tree", "hierarchical", "gloo_ring"}},
+          "of all_reduce; auto: for each number of bytes the quickest, but for Gloo's own");
   v.field("latency_us", &S::latency_us, kMicroseconds, "between nodes");
   v.field("bandwidth_gbit_per_s", &S::bandwidth_gbit_per_s, kPositive,
           "of the link of a node, each way, shared by its ranks");
@@ -50,6 +50,10 @@ void describe(V& v, Of<timing::NetworkSetup>) {
   v.field("overhead_us", &S::overhead_us, kMicroseconds, "of every collective on every rank");
   v.field("reduce_gbyte_per_s", &S::reduce_gbyte_per_s, kNotNegative,
           "adding what arrives; 0: costs nothing");
+  v.field("burst_bytes", &S::burst_bytes, kNotNegative,
+          "gloo_ring: what a shaped link lets pass at once after a pause");
+  v.field("backlog_bytes", &S::backlog_bytes, kNotNegative,
+          "gloo_ring: what a request may find queued before it, of another connection");
 }
 
 template <class V>
