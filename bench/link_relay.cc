@@ -22,10 +22,10 @@
 
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <deque>
@@ -42,6 +42,18 @@ constexpr std::size_t kDestinationOffset = 16;  // in an IPv4 header
 
 [[noreturn]] void fail(const std::string& what) {
   throw std::runtime_error(fmt::format("{}: {}", what, std::strerror(errno)));
+}
+
+/// Errors: runtime_error unless `text` is a number from 0 to `most`.
+std::int64_t parse_number(const std::string& name, const std::string& text, std::int64_t most) {
+  std::int64_t value = -1;
+  const char* const end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, value);
+  if (parsed.ec != std::errc() || parsed.ptr != end || value < 0 || value > most) {
+    throw std::runtime_error(
+        fmt::format("{} is '{}'; expected a number from 0 to {}", name, text, most));
+  }
+  return value;
 }
 
 std::int64_t now_ns() {
@@ -81,8 +93,8 @@ class Relay {
     if (epoll_ < 0 || timer_ < 0) {
       fail("cannot make an epoll or a timer");
     }
-    watch(timer_);
-    watch(STDIN_FILENO);
+    watch(timer_, "the timer");
+    watch(STDIN_FILENO, "standard input, whose end stops the relay; expected a pipe or a terminal");
   }
 
   void add(const std::string& network_namespace, const std::string& address) {
@@ -92,7 +104,7 @@ class Relay {
     }
     const int device = open_device(network_namespace);
     device_of_[parsed.s_addr] = device;
-    watch(device);
+    watch(device, "a device");
   }
 
   void run() {
@@ -119,12 +131,12 @@ class Relay {
   std::int64_t dropped() const { return dropped_; }
 
  private:
-  void watch(int descriptor) {
+  void watch(int descriptor, const char* name) {
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.fd = descriptor;
     if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, descriptor, &event) != 0) {
-      fail("epoll_ctl");
+      fail(fmt::format("cannot wait for {}", name));
     }
   }
 
@@ -183,7 +195,8 @@ int main(int argc, char** argv) {
   }
   try {
     ::prctl(PR_SET_TIMERSLACK, 1);
-    Relay relay(std::atoll(argv[1]) * 1000, static_cast<std::size_t>(std::atoll(argv[2])));
+    const std::int64_t delay_us = parse_number("DELAY_US", argv[1], 60'000'000);
+    Relay relay(delay_us * 1000, static_cast<std::size_t>(parse_number("MTU", argv[2], 65535)));
     for (int i = 3; i < argc; ++i) {
       const std::string end(argv[i]);
       const auto split = end.find('=');

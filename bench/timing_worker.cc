@@ -20,7 +20,6 @@
 #include <torch/types.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <ctime>
 #include <fstream>
 #include <memory>
@@ -28,6 +27,7 @@
 #include <string>
 #include <vector>
 
+#include "core/check.h"
 #include "core/distributed_data_parallel.h"
 #include "core/gloo_communicator.h"
 #include "core/gloo_device.h"
@@ -216,6 +216,9 @@ json time_steps(const json& job, Communicator& communicator) {
 
 int run(const char* path, std::int64_t rank) {
   std::ifstream file(path);
+  if (!file) {
+    throw UsageError(fmt::format("cannot read {}", path));
+  }
   const json job = json::parse(file);
   GlooDeviceOptions device;
   device.host = job.at("addresses").at(static_cast<std::size_t>(rank));
@@ -245,7 +248,7 @@ int main(int argc, char** argv) {
   ::prctl(PR_SET_TIMERSLACK, 1);
   at::set_num_threads(1);
   try {
-    return run(argv[1], std::atoll(argv[2]));
+    return run(argv[1], std::stoll(argv[2]));
   } catch (const std::exception& error) {
     fmt::print(stderr, "timing_worker: rank {}: {}\n", argv[2], error.what());
     return 1;
