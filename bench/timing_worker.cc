@@ -20,6 +20,7 @@
 #include <torch/types.h>
 
 #include <cerrno>
+#include <csignal>
 #include <ctime>
 #include <fstream>
 #include <memory>
@@ -246,6 +247,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   ::prctl(PR_SET_TIMERSLACK, 1);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // whoever measures is gone
   at::set_num_threads(1);
   try {
     return run(argv[1], std::stoll(argv[2]));

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks on links of a given bandwidth and latency: one network namespace per rank.
 
-Bandwidth is the kernel's token bucket (tbf) on each rank's device. Without latency the ranks meet at
-a bridge, over veth pairs. With it, netem on the bridge's ports holds packets back, or, where the
+Bandwidth is the kernel's token bucket (tbf) on each rank's device. Without latency the ranks meet
+at a bridge, over veth pairs. With it, netem on the bridge's ports holds packets back, or, where the
 kernel has no netem, a relay between TUN devices does (bench/link_relay.cc).
 """
 import collections
@@ -17,8 +17,8 @@ MTU_BYTES = 9000
 _PREFIX = "lockstep-"
 
 # What is left of TCP's own dynamics is switched off or cut short, since the simulator knows nothing
-# of it. With one packet a send (gso_max_segs below) and tcp_limit_output_bytes, a connection has two
-# packets in the shaper's queue and no more.
+# of it. With one packet a send (gso_max_segs below) and tcp_limit_output_bytes, a connection has
+# two packets in the shaper's queue and no more.
 _TCP_SETTINGS = {
     "tcp_congestion_control": "reno",
     "tcp_slow_start_after_idle": "0",
@@ -44,8 +44,8 @@ Link = collections.namedtuple("Link", ["mbit", "latency_us"])
 def burst_bytes(mbit):
     """What the shaper lets pass at once after a pause.
 
-    A quarter of a millisecond's worth and at least two packets: with less, late timers of the kernel
-    would cost bandwidth.
+    A quarter of a millisecond's worth and at least two packets: with less, late timers of the
+    kernel would cost bandwidth.
     """
     return max(2 * (MTU_BYTES + 14), int(mbit * 1e6 / 8 * 0.00025))
 

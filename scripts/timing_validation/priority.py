@@ -3,8 +3,8 @@
 import functools
 import subprocess
 
-# Round robin for the ranks, since Gloo's event threads spin while a lock is taken, and would keep its
-# holder from ever letting it go. The relay waits for packets only and goes before them.
+# Round robin for the ranks, since Gloo's event threads spin while a lock is taken, and would keep
+# its holder from ever letting it go. The relay waits for packets only and goes before them.
 _RANK = ("chrt", "-r", "5")
 _RELAY = ("chrt", "-f", "50")
 

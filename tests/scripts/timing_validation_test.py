@@ -105,13 +105,15 @@ class CalibrationTest(unittest.TestCase):
         calibrator = calibration.Calibrator(measure, 3, lambda line: None)
         self.assertIs(calibrator.costs(2, True), calibrator.costs(2, True))
         calibrator.costs(2, False)
-        self.assertEqual(seen, [(2, Link(None, 0)), (2, Link(None, 1000)), (2, Link(200, 1000)),
-                                (2, Link(200, 0))])
+        mbit = calibration.REFERENCE_MBIT
+        self.assertEqual(seen, [(2, Link(None, 0)), (2, Link(None, 1000)), (2, Link(mbit, 1000)),
+                                (2, Link(mbit, 0))])
 
-    def test_no_step_on_a_link_to_be_predicted_is_looked_at(self):
+    def test_no_link_and_no_step_to_be_predicted_is_looked_at(self):
         jobs = []
 
         def measure(ranks, link, job):
+            self.assertNotIn(link, workload.LINKS + workload.QUICK_LINKS)
             jobs.append((ranks, job["caps"]))
             return {"all_reduces": [{"bytes": size, "seconds": [1.0 + size]}
                                     for size in job["all_reduce_bytes"]],
@@ -120,6 +122,7 @@ class CalibrationTest(unittest.TestCase):
         calibrator = calibration.Calibrator(measure, 3, lambda line: None)
         calibrator.step_us()
         calibrator.costs(4, False)
+        calibrator.costs(4, True)
         self.assertTrue(all(ranks == 1 or not caps for ranks, caps in jobs))
 
 
