@@ -70,6 +70,7 @@ class Dispatcher {
 
   // For the rank that has the turn.
 
+  std::int64_t now_ns() const { return clock_.now_ns(); }
   /// From now on the scheduler is asked.
   void begin_scheduling() { scheduling_ = true; }
 

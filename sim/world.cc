@@ -90,6 +90,7 @@ class SimRank final : public RankContext, private Observer {
   Observer& observer() override { return *this; }
   void yield() override { dispatcher_.give_way(rank()); }
   void sleep_ns(std::int64_t duration_ns) override { dispatcher_.sleep(rank(), duration_ns); }
+  std::int64_t now_ns() const override { return dispatcher_.now_ns(); }
 
  private:
   void on_event(const Event& event) override {

@@ -83,6 +83,8 @@ class RankContext {
   virtual void yield() = 0;
   /// Lets virtual time pass for this rank; other ranks run meanwhile.
   virtual void sleep_ns(std::int64_t duration_ns) = 0;
+  /// Virtual time since the world began.
+  virtual std::int64_t now_ns() const = 0;
 };
 
 /// Runs `body` once per rank until all have ended or nobody can run.
