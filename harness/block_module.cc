@@ -11,6 +11,7 @@
 #include "core/checkpoint.h"
 #include "core/rng.h"
 #include "core/sync_batch_norm.h"
+#include "harness/all_to_all.h"
 #include "harness/exact_data.h"
 #include "harness/joint_batch_norm.h"
 
@@ -96,6 +97,9 @@ std::vector<at::Tensor> BlockModule::forward_together(const std::vector<BlockMod
     }
     return joint_batch_norm(converted, tensors);
   }
+  if (first.spec_.kind == BlockKind::kAllToAll && first.communicator_ == nullptr) {
+    return joint_all_to_all(inputs);
+  }
   std::vector<at::Tensor> outputs;
   outputs.reserve(replicas.size());
   for (std::size_t i = 0; i < replicas.size(); ++i) {
@@ -140,6 +144,8 @@ at::Tensor BlockModule::compute(const at::Tensor& given) {
       return input * weight_;
     case BlockKind::kOffset:
       return weight_;
+    case BlockKind::kAllToAll:
+      return all_to_all(input, *communicator_);
     case BlockKind::kSame:
       break;
   }

@@ -26,7 +26,8 @@ class BlockModule : public torch::nn::Module {
   void set_parameter(const std::string& local, const at::Tensor& value);
 
   /// From now on a sync_batch_norm takes its statistics from all ranks of `communicator`, which
-  /// outlives the block and every graph it takes part in. Without one it is batch_norm.
+  /// outlives the block and every graph it takes part in, and an all_to_all exchanges with them.
+  /// Without one they are batch_norm and identity.
   void set_communicator(Communicator& communicator) { communicator_ = &communicator; }
 
   /// Errors: UsageError where batch statistics of a single value are asked for, and where a
@@ -34,7 +35,8 @@ class BlockModule : public torch::nn::Module {
   at::Tensor forward(const at::Tensor& input);
 
   /// Forward of the same block of several replicas, each on its own input: a sync_batch_norm in
-  /// training normalises over all of them, for any other kind it is forward one by one.
+  /// training normalises over all of them, an all_to_all exchanges between them, and for any other
+  /// kind it is forward one by one.
   static std::vector<at::Tensor> forward_together(const std::vector<BlockModule*>& replicas,
                                                   const std::vector<at::Tensor>& inputs);
 

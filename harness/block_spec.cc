@@ -41,6 +41,7 @@ constexpr KindEntry kKinds[] = {
     {"flatten", BlockKind::kFlatten, 0, "flatten"},
     {"scale", BlockKind::kScale, 1, "scale 4"},
     {"offset", BlockKind::kOffset, 1, "offset 4"},
+    {"all_to_all", BlockKind::kAllToAll, 0, "all_to_all"},
     {"same", BlockKind::kSame, 0, "same NAME"},
 };
 
@@ -69,12 +70,13 @@ struct OptionEntry {
 };
 
 bool may_be_checkpointed(BlockKind kind) {
-  return kind != BlockKind::kSame && kind != BlockKind::kSyncBatchNorm;
+  return kind != BlockKind::kSame && kind != BlockKind::kSyncBatchNorm &&
+         kind != BlockKind::kAllToAll;
 }
 
 constexpr std::string_view kCheckpointed =
-    "every kind but \"same\", whose module is another block's, and sync_batch_norm, which would "
-    "gather its statistics twice";
+    "every kind but \"same\", whose module is another block's, and sync_batch_norm and all_to_all, "
+    "whose collectives would be issued twice";
 
 constexpr OptionEntry kOptions[] = {
     {"no_bias",
@@ -316,6 +318,7 @@ BlockOutput block_output(const BlockSpec& spec, const SampleShape& input) {
     case BlockKind::kTanh:
     case BlockKind::kIdentity:
     case BlockKind::kDropout:
+    case BlockKind::kAllToAll:
       return {input, ""};
     case BlockKind::kSame:
       break;

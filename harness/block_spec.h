@@ -22,6 +22,7 @@ enum class BlockKind {
   kFlatten,
   kScale,
   kOffset,
+  kAllToAll,
   kSame,
 };
 

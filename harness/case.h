@@ -40,8 +40,9 @@ struct ModelSpec {
   /// "batch_norm 8", "layer_norm 8", "dropout 0.5", "embedding 16 4", "conv2d 1 4 3",
   /// "flatten", "scale 4" (elementwise weight), "offset 4" (its
   /// parameter itself, whatever the input), "sync_batch_norm 8", "same NAME" (the module of
-  /// another block); behind the sizes "sparse" (embedding), "checkpoint", "checkpoint_reentrant",
-  /// "float64", "complex64" (linear). In file order, which is the order of registration.
+  /// another block), "all_to_all" (see all_to_all.h); behind the sizes "sparse" (embedding),
+  /// "checkpoint", "checkpoint_reentrant", "float64", "complex64" (linear). In file order, which is
+  /// the order of registration.
   std::vector<std::pair<std::string, std::string>> blocks;
   /// graph: stages run one after the other. A stage of several blocks runs each on the same input:
   /// the last stage's outputs are separate heads, each with its own loss; elsewhere they are added.
@@ -96,6 +97,10 @@ struct TrainSpec {
   std::string zero_grad = "none";
   double clip_norm = 0.0;  ///< 0: no clipping
   bool optimizer_before_wrapping = false;
+  /// Where in every step the ranks tell each other, by an all_reduce of a flag, whether any of them
+  /// skips the step (`skip_step`) or begins it anew (`retry`); then all do. "never" | or as
+  /// AtSpec::when: before the first forward, after the last forward, after the last backward.
+  std::string agree = "never";
   OptimizerSpec optimizer;
 };
 
@@ -141,15 +146,22 @@ struct AtSpec {
   std::optional<std::int64_t> forward;      ///< routing: of forwards_per_backward; empty: every
   /// "before_forward" | "after_forward" | "after_backward" | "after_step"; not for routing.
   std::string when = "before_forward";
+  /// In the place of `when`: just before the rank issues such a collective, each time.
+  std::string site;
+  std::optional<std::int64_t> bucket;  ///< of the site; empty: every one
+  std::int64_t from_ms = 0;            ///< once, at the first such place when so much time is over
   // Actions. Routing, obeyed by the references too:
   std::vector<std::string> skip;  ///< blocks left out; alone in a stage: identity
   std::string exit_after;         ///< early exit: later stages are left out
+  std::vector<std::string> mute;  ///< blocks that run, their outputs being multiplied by zero
   // State changes, obeyed by the references where all ranks do them:
   std::vector<std::string> freeze;  ///< parameters or blocks
   std::vector<std::string> unfreeze;
   std::optional<double> lr;
   // Disturbances, unknown to the references:
   std::string raise;       ///< throws a script error with this text
+  bool retry = false;      ///< the error is caught and the step begun anew, this time without it
+  bool stall = false;      ///< stands still for ever
   bool leave = false;      ///< leaves the training loop
   bool skip_step = false;  ///< no forward, backward or update in this step
   bool detach = false;     ///< the loss does not depend on any parameter
@@ -161,8 +173,9 @@ struct AtSpec {
   bool evaluate_with_gradients = false;      ///< somebody forgot no_grad (E14)
   /// Before the step: model and optimizer are saved, built anew, wrapped and loaded.
   bool reload = false;
+  std::int64_t add_buffer = 0;  ///< registers one more buffer of so many elements
 
-  bool is_routing() const { return !skip.empty() || !exit_after.empty(); }
+  bool is_routing() const { return !skip.empty() || !exit_after.empty() || !mute.empty(); }
 };
 
 /// [[fault]]: a mistake planted into the script or the synchronisation of the subject. The
@@ -172,14 +185,19 @@ struct FaultSpec {
   /// "forgotten_parameter", "mixed_steps", "stale_gradient", "sync_before_last_micro_batch",
   /// "clip_before_sync", "replaced_parameter", "optimizer_on_copies", "buffers_not_synced",
   /// "corrupt_gradient", "exit", "crash", "optimizer_not_loaded", "other_dtype", "other_shape",
-  /// "local_batch_norm", "join_divisor"; to collectives: "skip_wait", "skip_collective",
-  /// "swap_collectives", "wrong_numel", "wrong_dtype", "transport_error", "corrupt_payload"
+  /// "local_batch_norm", "join_divisor", "bad_batch"; to collectives, see faulty_communicator.h:
+  /// "skip_wait", "skip_collective", "swap_collectives", "wrong_numel", "wrong_dtype",
+  /// "transport_error", "corrupt_payload", "slow_link", "cut_link"
   std::string kind;
-  std::vector<std::int64_t> ranks;     ///< empty: all
-  std::vector<std::int64_t> steps;     ///< empty: all
-  std::string parameter;               ///< where the kind needs one
-  std::string site = "bucket";         ///< kinds that happen to collectives: which of them
-  std::optional<std::int64_t> bucket;  ///< the same; empty: every one of the site
+  std::vector<std::int64_t> ranks;  ///< empty: all
+  std::vector<std::int64_t> steps;  ///< empty: all
+  std::string parameter;            ///< where the kind needs one
+  /// Kinds that happen to collectives: which of them; empty: "bucket". "exit" and "crash": just
+  /// before the rank issues it; empty: at the beginning of the step.
+  std::string site;
+  std::optional<std::int64_t> bucket;  ///< of the site; empty: every one
+  std::int64_t from_ms = 0;            ///< the same kinds: from this time on
+  std::int64_t delay_ms = 0;           ///< slow_link
 };
 
 struct ExpectWaiting {

@@ -5,6 +5,7 @@
 #include <torch/nn/module.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -19,6 +20,7 @@ namespace {
 struct CompiledRoute {
   Route route;
   std::vector<std::vector<BlockModule*>> stages;  ///< as planned; null: left out
+  std::vector<std::vector<bool>> muted;           ///< the same blocks
   bool ends_in_heads = false;                     ///< the last of `stages` holds separate heads
   std::vector<std::int64_t> heads_run;
   std::vector<bool> blocks_run;
@@ -59,7 +61,9 @@ void run_block(std::vector<Passage>& passages, std::size_t stage, std::size_t bl
   std::size_t next = 0;
   for (Passage& passage : passages) {
     if (passage.runs(stage, block)) {
-      passage.outputs.push_back(std::move(outputs[next++]));
+      at::Tensor& output = outputs[next++];
+      passage.outputs.push_back(passage.route->muted[stage][block] ? output * 0
+                                                                   : std::move(output));
     }
   }
 }
@@ -91,11 +95,15 @@ struct GraphModel::Impl {
     compiled->route = route;
     for (std::size_t stage = 0; stage < planned.stages.size(); ++stage) {
       std::vector<BlockModule*> runs;
+      std::vector<bool> muted;
       for (const std::int64_t block : plan.stages[stage]) {
         const auto at = static_cast<std::size_t>(block);
         runs.push_back(planned.blocks_run[at] ? modules[at].get() : nullptr);
+        muted.push_back(std::find(route.mute.begin(), route.mute.end(), plan.blocks[at].name) !=
+                        route.mute.end());
       }
       compiled->stages.push_back(std::move(runs));
+      compiled->muted.push_back(std::move(muted));
     }
     compiled->ends_in_heads =
         planned.stages.size() == plan.stages.size() && plan.stages.back().size() > 1;

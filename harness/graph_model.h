@@ -66,7 +66,8 @@ struct ReplicaForward {
 };
 
 /// One forward of each of several replicas of a model, stage by stage, so that a sync_batch_norm in
-/// training normalises over the batches of all replicas that run it. Returns what each replica's
+/// training normalises over the batches of all replicas that run it, and an all_to_all exchanges
+/// between them. Returns what each replica's
 /// own forward would, in the same order.
 std::vector<std::vector<at::Tensor>> forward_together(const std::vector<ReplicaForward>& replicas);
 

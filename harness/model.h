@@ -15,6 +15,8 @@ namespace lockstep::harness {
 ///
 /// - A skipped block is left out of its stage's sum. A stage with nothing left hands its input on.
 /// - A skipped head yields no output. The only head, skipped, hands its input on as its output.
+/// - A muted block runs, and its output is multiplied by zero: its parameters get gradients of
+/// zeros.
 /// - `exit_after` names a block before the last stage: its stage is the last one that runs, and
 /// what
 ///   that stage yields is the output of head 0. It is the same as skipping every later block of a
@@ -22,8 +24,9 @@ namespace lockstep::harness {
 struct Route {
   std::vector<std::string> skip;
   std::string exit_after;
+  std::vector<std::string> mute;
   friend bool operator==(const Route& a, const Route& b) {
-    return a.skip == b.skip && a.exit_after == b.exit_after;
+    return a.skip == b.skip && a.exit_after == b.exit_after && a.mute == b.mute;
   }
 };
 
@@ -72,6 +75,8 @@ bool uses_batch_norm(const ModelSpec& model);
 /// True if the forwards of all ranks depend on each other. The serial reference is defined then, if
 /// its batch is that of all ranks: with one micro-batch.
 bool uses_sync_batch_norm(const ModelSpec& model);
+/// True if ranks exchange activations: the serial reference is not defined.
+bool uses_all_to_all(const ModelSpec& model);
 /// Names as in parameter_names() of those whose gradients are sparse, and of complex ones; used or
 /// not.
 std::vector<std::string> sparse_parameters(const ModelSpec& model);

@@ -317,6 +317,8 @@ bool uses_sync_batch_norm(const ModelSpec& model) {
   return uses_kind(model, BlockKind::kSyncBatchNorm);
 }
 
+bool uses_all_to_all(const ModelSpec& model) { return uses_kind(model, BlockKind::kAllToAll); }
+
 std::vector<std::string> sparse_parameters(const ModelSpec& model) {
   return parameters_where(model, [](const BlockSpec& spec) { return spec.sparse; });
 }

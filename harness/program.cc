@@ -3,8 +3,10 @@
 #include "harness/program.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <string>
+#include <tuple>
 
 #include "core/check.h"
 #include "core/distributed_sampler.h"
@@ -26,11 +28,21 @@ bool all_ranks_do(const Case& value, const AtSpec& at, std::int64_t step) {
   return true;
 }
 
+// What one rank decides at or before the place where ranks agree, all do.
+bool is_agreed(const Case& value, const AtSpec& at) {
+  constexpr const char* kPlaces[] = {"before_forward", "after_forward", "after_backward"};
+  const auto place = [&](const std::string& when) {
+    return std::find(std::begin(kPlaces), std::end(kPlaces), when) - std::begin(kPlaces);
+  };
+  return at.skip_step && value.train.agree != "never" && place(at.when) <= place(value.train.agree);
+}
+
 // References follow what all ranks agreed to do; an exception, a pause or an extra collective has
 // no meaning for one process.
 bool is_known_to_references(const Case& value, const AtSpec& at, std::int64_t step) {
-  return all_ranks_do(value, at, step) && at.raise.empty() && at.sleep_ms == 0 &&
-         at.collective.empty() && !at.reload;
+  return (all_ranks_do(value, at, step) || is_agreed(value, at)) && at.raise.empty() &&
+         at.sleep_ms == 0 && at.collective.empty() && !at.reload && !at.stall &&
+         at.add_buffer == 0 && at.from_ms == 0;
 }
 
 bool has_fault(const Case& value, const std::string& kind, std::int64_t rank, std::int64_t step) {
@@ -51,9 +63,12 @@ Route route_at(const Case& value, std::int64_t rank, std::int64_t step, std::int
     if (!at.exit_after.empty()) {
       route.exit_after = at.exit_after;
     }
+    route.mute.insert(route.mute.end(), at.mute.begin(), at.mute.end());
   }
-  std::sort(route.skip.begin(), route.skip.end());
-  route.skip.erase(std::unique(route.skip.begin(), route.skip.end()), route.skip.end());
+  for (std::vector<std::string>* names : {&route.skip, &route.mute}) {
+    std::sort(names->begin(), names->end());
+    names->erase(std::unique(names->begin(), names->end()), names->end());
+  }
   return route;
 }
 
@@ -133,8 +148,10 @@ StepPlan plan_step(const Case& value, Role role, std::int64_t rank, std::int64_t
   }
   for (std::size_t i = 0; i < value.at.size(); ++i) {
     const AtSpec& at = value.at[i];
-    if (!at.is_routing() && covers(at.ranks, rank) && covers(at.steps, step) &&
-        (role == Role::kSubject || is_known_to_references(value, at, step))) {
+    const bool subject = role == Role::kSubject;
+    const bool is_own = covers(at.ranks, rank) || (!subject && is_agreed(value, at));
+    if (!at.is_routing() && is_own && covers(at.steps, step) &&
+        (subject || is_known_to_references(value, at, step))) {
       plan.events.push_back(i);
     }
   }
@@ -192,13 +209,14 @@ Program compile_ranks(const Case& value, Role role, std::shared_ptr<const Datase
 }  // namespace
 
 bool same_action(const AtSpec& a, const AtSpec& b) {
-  return a.micro_batch == b.micro_batch && a.when == b.when && a.skip == b.skip &&
-         a.exit_after == b.exit_after && a.freeze == b.freeze && a.unfreeze == b.unfreeze &&
-         a.lr == b.lr && a.raise == b.raise && a.leave == b.leave && a.skip_step == b.skip_step &&
-         a.detach == b.detach && a.sleep_ms == b.sleep_ms && a.collective == b.collective &&
-         a.collective_numel == b.collective_numel && a.evaluate == b.evaluate &&
-         a.evaluate_through == b.evaluate_through && a.forward == b.forward &&
-         a.evaluate_with_gradients == b.evaluate_with_gradients && a.reload == b.reload;
+  const auto action = [](const AtSpec& at) {
+    return std::tie(at.micro_batch, at.forward, at.when, at.site, at.bucket, at.from_ms, at.skip,
+                    at.exit_after, at.mute, at.freeze, at.unfreeze, at.lr, at.raise, at.retry,
+                    at.stall, at.leave, at.skip_step, at.detach, at.sleep_ms, at.collective,
+                    at.collective_numel, at.evaluate, at.evaluate_through,
+                    at.evaluate_with_gradients, at.reload, at.add_buffer);
+  };
+  return action(a) == action(b);
 }
 
 std::string why_no_serial(const Case& value) {
@@ -207,6 +225,9 @@ std::string why_no_serial(const Case& value) {
   }
   if (uses_dropout(value.model)) {
     return "a model with dropout";
+  }
+  if (uses_all_to_all(value.model)) {
+    return "a model with all_to_all";
   }
   if (!uses_sync_batch_norm(value.model)) {
     return "";

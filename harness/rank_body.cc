@@ -12,6 +12,7 @@
 
 #include "core/check.h"
 #include "harness/dataset.h"
+#include "harness/disturbances.h"
 #include "harness/graph_model.h"
 #include "harness/optimizer.h"
 #include "harness/saved_state.h"
@@ -83,8 +84,9 @@ struct RankBody::Impl {
       : program(the_program),
         of_rank(the_program.ranks[static_cast<std::size_t>(rank)]),
         services(std::move(the_services)),
+        disturbances(the_program.value, rank, position, services.sleep, services.now_ns),
         recording(*services.communicator),
-        communicator(recording, the_program.value.faults),
+        communicator(recording, disturbances),
         observer(services.observer, position) {
     records.resize(1);
     records.front().rank = rank;
@@ -93,9 +95,10 @@ struct RankBody::Impl {
   const Program& program;  // outlives this: owned by the executor
   const RankProgram& of_rank;
   RankServices services;
+  Position position;
+  Disturbances disturbances;
   RecordingCommunicator recording;
   FaultyCommunicator communicator;
-  Position position;
   CountingObserver observer;
   std::vector<RankRun> records;
   std::vector<std::string> trainable_names;
@@ -119,14 +122,19 @@ void RankBody::Impl::train_all() {
   std::optional<SavedState> saved;
   std::int64_t first = 0;
   for (const StepPlan& plan : of_rank.steps) {
-    const bool reloads = std::any_of(plan.events.begin(), plan.events.end(),
-                                     [&](std::size_t i) { return program.value.at[i].reload; });
-    if (reloads) {
-      train_range({first, plan.step}, saved);
-      if (records.front().ending != Ending::kFinished) {
-        return;
+    const auto reloads = [this](std::size_t i) { return program.value.at[i].reload; };
+    if (std::none_of(plan.events.begin(), plan.events.end(), reloads)) {
+      continue;
+    }
+    train_range({first, plan.step}, saved);
+    if (records.front().ending != Ending::kFinished) {
+      return;
+    }
+    first = plan.step;
+    for (const std::size_t i : plan.events) {
+      if (reloads(i)) {
+        disturbances.note_event(i);
       }
-      first = plan.step;
     }
   }
   train_range({first, static_cast<std::int64_t>(of_rank.steps.size())}, saved);
@@ -167,11 +175,15 @@ std::unique_ptr<Optimizer> RankBody::Impl::build_optimizer(const GraphModel& mod
                                                has_fault(value, "optimizer_on_copies", of_rank.rank)
                                                    ? detached_copies(parameters)
                                                    : parameters);
-  const bool is_forgotten =
-      std::any_of(value.faults.begin(), value.faults.end(), [&](const FaultSpec& fault) {
-        return fault.kind == "optimizer_not_loaded" && covers(fault.ranks, of_rank.rank) &&
-               covers(fault.steps, step);
-      });
+  bool is_forgotten = false;
+  for (std::size_t i = 0; saved && i < value.faults.size(); ++i) {
+    const FaultSpec& fault = value.faults[i];
+    if (fault.kind == "optimizer_not_loaded" && covers(fault.ranks, of_rank.rank) &&
+        covers(fault.steps, step)) {
+      disturbances.note_fault(i);
+      is_forgotten = true;
+    }
+  }
   if (saved && !is_forgotten) {
     load_optimizer(*saved, *optimizer);
   }
@@ -190,7 +202,8 @@ void RankBody::Impl::train_range(StepRange range, std::optional<SavedState>& sav
   const auto owned = make_gradient_sync(
       {&value, model, &communicator, &observer, forgotten_parameters(value, of_rank.rank)});
   for (const FaultSpec& fault : value.faults) {
-    if (fault.kind == "replaced_parameter" && covers(fault.ranks, of_rank.rank)) {
+    if (fault.kind == "replaced_parameter" && fault.steps.empty() &&
+        covers(fault.ranks, of_rank.rank)) {
       model->replace_parameter(fault.parameter);
     }
   }
@@ -212,8 +225,8 @@ void RankBody::Impl::train_range(StepRange range, std::optional<SavedState>& sav
   } publication(*this, owned.get());
 
   Replica replica{&of_rank, model};
-  const TrainerParts parts{program,       *program.data,  {replica}, *owned,  *optimizer,
-                           &communicator, services.sleep, &observer, position};
+  const TrainerParts parts{program,       *program.data, {replica}, *owned,  *optimizer,
+                           &communicator, &disturbances, &observer, position};
   records.front().ending = train(parts, records, range);
   if (range.end < static_cast<std::int64_t>(of_rank.steps.size())) {
     saved = save_state(*model, *optimizer);
@@ -282,6 +295,14 @@ void RankBody::run() {
     impl_->note_failure("peer_lost", error.what());
   } catch (const TimedOut& error) {
     impl_->note_failure("timed_out", error.what());
+  } catch (const StandStill& still) {
+    RankRun& record = impl_->records.front();
+    record.ending = Ending::kWaiting;
+    record.waiting = still.waiting();
+    if (!record.waiting) {
+      record.error_kind = "stalled";
+      record.error_message = fmt::format("rank {} stands still, in no collective", record.rank);
+    }
   } catch (const ScriptError& error) {
     impl_->note_failure("script", error.what());
   } catch (const UsageError& error) {
@@ -302,6 +323,8 @@ RankRun RankBody::position() const {
   result.never_ready = impl_->never_ready();
   result.bucket_all_reduces = impl_->observer.bucket_all_reduces();
   result.rebuilds = impl_->observer.rebuilds();
+  result.events_done = impl_->disturbances.events_done();
+  result.faults_done = impl_->disturbances.faults_done();
   return result;
 }
 
@@ -312,6 +335,8 @@ RankRun RankBody::take_record() {
   record.bucket_all_reduces = impl_->observer.bucket_all_reduces();
   record.rebuilds = impl_->observer.rebuilds();
   record.collectives = impl_->recording.records();
+  record.events_done = impl_->disturbances.events_done();
+  record.faults_done = impl_->disturbances.faults_done();
   return record;
 }
 

@@ -18,6 +18,7 @@ struct RankServices {
   Communicator* communicator = nullptr;
   Observer* observer = nullptr;                ///< may be null
   std::function<void(std::int64_t ns)> sleep;  ///< virtual or real
+  std::function<std::int64_t()> now_ns;        ///< virtual time; empty where there is none
 };
 
 /// A rank in progress. `run` is called once, on the rank's own thread.

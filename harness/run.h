@@ -76,6 +76,7 @@ struct CollectiveRecord {
   std::int64_t step = -1;
   std::int64_t numel = 0;
   std::string dtype;  ///< "Float", "Long", ...; empty for a barrier
+  std::int64_t bucket = -1;
 };
 
 /// A parameter that its rank's reducer was still expecting.
@@ -104,6 +105,8 @@ struct RankRun {
   std::int64_t bucket_all_reduces = 0;
   std::int64_t rebuilds = 0;
   std::vector<CollectiveRecord> collectives;  ///< in the order of issue
+  /// What was carried out of [[at]] (routing apart) and of [[fault]]: indices, ascending.
+  std::vector<std::int64_t> events_done, faults_done;
 };
 
 /// The record of `step`; null if the rank did not complete it.

@@ -49,18 +49,18 @@ void archive_fields(Archive& archive, Self& self, const NeverReady* /*record*/) 
 
 template <class Archive, class Self>
 void archive_fields(Archive& archive, Self& self, const CollectiveRecord* /*record*/) {
-  auto& [collective, site, step, numel, dtype] = self;
-  archive(collective, site, step, numel, dtype);
+  auto& [collective, site, step, numel, dtype, bucket] = self;
+  archive(collective, site, step, numel, dtype, bucket);
 }
 
 template <class Archive, class Self>
 void archive_fields(Archive& archive, Self& self, const RankRun* /*record*/) {
   auto& [rank, initial_parameters, initial_buffers, steps, final_parameters, final_buffers, ending,
          error_kind, error_message, signal, at_step, at_phase, waiting, never_ready,
-         bucket_all_reduces, rebuilds, collectives] = self;
+         bucket_all_reduces, rebuilds, collectives, events_done, faults_done] = self;
   archive(rank, initial_parameters, initial_buffers, steps, final_parameters, final_buffers, ending,
           error_kind, error_message, signal, at_step, at_phase, waiting, never_ready,
-          bucket_all_reduces, rebuilds, collectives);
+          bucket_all_reduces, rebuilds, collectives, events_done, faults_done);
 }
 
 namespace {

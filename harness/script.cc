@@ -2,37 +2,67 @@
 // Carries out scripted events and planted mistakes.
 #include "harness/script.h"
 
-#include <signal.h>
 #include <torch/nn/module.h>
 #include <torch/types.h>
-#include <unistd.h>
 
 #include <algorithm>
 
-#include "core/check.h"
 #include "harness/trainer.h"
 
 namespace lockstep::harness {
 
-void Script::begin_step(const StepPlan& plan) {
+bool Script::begin_step(const StepPlan& plan) {
   const Case& value = parts_.program.value;
-  skips_step_ = detaches_ = sums_loss_ = keeps_sum_ = clips_before_sync_ = false;
+  detaches_ = sums_loss_ = keeps_sum_ = clips_before_sync_ = has_bad_batch_ = false;
+  is_first_attempt_ = true;
   for (const std::size_t index : plan.events) {
-    skips_step_ = skips_step_ || value.at[index].skip_step;
     detaches_ = detaches_ || value.at[index].detach;
+    if (value.at[index].detach && parts_.disturbances != nullptr) {
+      parts_.disturbances->note_event(index);
+    }
   }
+  bool replaces = false;
   for (const std::size_t index : plan.faults) {
-    const std::string& kind = value.faults[index].kind;
-    sums_loss_ = sums_loss_ || kind == "sum_not_mean";
-    keeps_sum_ = keeps_sum_ || kind == "no_division";
-    clips_before_sync_ = clips_before_sync_ || kind == "clip_before_sync";
-    if (kind == "exit") {
-      ::_exit(3);
+    const FaultSpec& fault = value.faults[index];
+    const auto is = [&](const char* kind) {
+      if (fault.kind != kind) {
+        return false;
+      }
+      note_fault(index);
+      return true;
+    };
+    sums_loss_ = is("sum_not_mean") || sums_loss_;
+    keeps_sum_ = is("no_division") || keeps_sum_;
+    clips_before_sync_ = is("clip_before_sync") || clips_before_sync_;
+    has_bad_batch_ = is("bad_batch") || has_bad_batch_;
+    is("sync_before_last_micro_batch");
+    if (plan.step > 0) {
+      is("mixed_steps");
     }
-    if (kind == "crash") {
-      ::kill(::getpid(), SIGKILL);
+    if (!fault.steps.empty() && is("replaced_parameter")) {
+      parts_.replicas.front().model->replace_parameter(fault.parameter);
+      replaces = true;
+    }
+    if (fault.site.empty()) {
+      Disturbances::end_process(fault.kind);
     }
   }
+  return replaces;
+}
+
+void Script::note_fault(std::size_t index) {
+  if (parts_.disturbances != nullptr) {
+    parts_.disturbances->note_fault(index);
+  }
+}
+
+void Script::begin_attempt() {
+  verdict_ = Verdict::kGoOn;
+  has_agreed_ = false;
+  if (parts_.disturbances != nullptr) {
+    parts_.disturbances->begin_attempt(is_first_attempt_);
+  }
+  is_first_attempt_ = false;
 }
 
 void Script::run(const StepPlan& plan, const std::string& when, std::int64_t micro) {
@@ -41,8 +71,10 @@ void Script::run(const StepPlan& plan, const std::string& when, std::int64_t mic
     // The serial reference has the whole window in one micro-batch.
     const std::int64_t place =
         parts_.program.role == Role::kSerial ? 0 : value.at[index].micro_batch.value_or(0);
-    const bool now = micro < 0 || place == micro;
-    if (value.at[index].when == when && now && !leaves_) {
+    const bool here = value.at[index].site.empty() && value.at[index].when == when &&
+                      (micro < 0 || place == micro);
+    const bool now = parts_.disturbances == nullptr || parts_.disturbances->is_due(index);
+    if (here && now && !leaves_) {
       const Phase before = parts_.position.phase();
       parts_.position.enter(Phase::kScript);
       if (parts_.observer != nullptr) {
@@ -52,21 +84,48 @@ void Script::run(const StepPlan& plan, const std::string& when, std::int64_t mic
       parts_.position.enter(before);
     }
   }
+  const auto last = static_cast<std::int64_t>(plan.micro_batches.size()) - 1;
+  if (when == value.train.agree && micro == (when == "before_forward" ? 0 : last) && !leaves_) {
+    agree(plan);
+  }
+}
+
+void Script::end_attempt(const StepPlan& plan) {
+  if (parts_.program.value.train.agree != "never" && !has_agreed_ && !leaves_) {
+    agree(plan);
+  }
+}
+
+// References know of every rank's verdict, for they follow those that are agreed on.
+void Script::agree(const StepPlan& plan) {
+  has_agreed_ = true;
+  if (parts_.communicator == nullptr) {
+    return;
+  }
+  const Phase before = parts_.position.phase();
+  parts_.position.enter(Phase::kScript);
+  const at::Tensor flag = at::full({1}, static_cast<std::int64_t>(verdict_), at::kLong);
+  parts_.communicator->all_reduce(flag, ReduceOp::kMax, {CallSite::kScript, plan.step, -1})->wait();
+  verdict_ = static_cast<Verdict>(flag.item<std::int64_t>());
+  parts_.position.enter(before);
 }
 
 void Script::run_event(const AtSpec& at, std::size_t index, const StepPlan& plan) {
-  if (!at.raise.empty()) {
-    throw ScriptError(at.raise);
+  if (parts_.disturbances != nullptr) {
+    parts_.disturbances->carry_out(index);
   }
   leaves_ = leaves_ || at.leave;
-  if (at.sleep_ms > 0 && parts_.sleep_ns) {
-    parts_.sleep_ns(at.sleep_ms * 1'000'000);
+  if (at.skip_step) {
+    verdict_ = std::max(verdict_, Verdict::kSkip);
   }
   if (!at.collective.empty() && parts_.communicator != nullptr) {
-    issue_collective(at, index, plan.step);
+    issue_scripted(*parts_.communicator, parts_.program.value, index, plan.step);
   }
   if (at.evaluate > 0) {
     evaluate(at, plan);
+  }
+  if (at.add_buffer > 0) {
+    add_buffer(at, index);
   }
   set_requires_grad(at.freeze, false);
   set_requires_grad(at.unfreeze, true);
@@ -75,27 +134,13 @@ void Script::run_event(const AtSpec& at, std::size_t index, const StepPlan& plan
   }
 }
 
-void Script::issue_collective(const AtSpec& at, std::size_t index, std::int64_t step) {
-  Communicator& communicator = *parts_.communicator;
-  // The position in the file tells two scripted collectives of the same shape apart; entries that
-  // say the same for other ranks are one.
-  const std::vector<AtSpec>& all = parts_.program.value.at;
-  const auto first = std::find_if(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(index),
-                                  [&](const AtSpec& other) { return same_action(at, other); });
-  const CollectiveTag tag{CallSite::kScript, step, first - all.begin()};
-  const at::Tensor tensor = at::ones({at.collective_numel});
-  std::unique_ptr<Work> work;
-  if (at.collective == "all_reduce") {
-    work = communicator.all_reduce(tensor, ReduceOp::kSum, tag);
-  } else if (at.collective == "broadcast") {
-    work = communicator.broadcast(tensor, 0, tag);
-  } else if (at.collective == "all_gather") {
-    work = communicator.all_gather(at::empty({communicator.world_size(), at.collective_numel}),
-                                   tensor, tag);
-  } else {
-    work = communicator.barrier({CallSite::kBarrier, step, tag.bucket});
+void Script::add_buffer(const AtSpec& at, std::size_t index) {
+  const std::string name = "late" + std::to_string(index);
+  for (const Replica& replica : parts_.replicas) {
+    if (!replica.model->named_buffers(/*recurse=*/false).contains(name)) {
+      replica.model->register_buffer(name, at::zeros({at.add_buffer}));
+    }
   }
-  work->wait();
 }
 
 void Script::evaluate(const AtSpec& at, const StepPlan& plan) {
@@ -161,9 +206,11 @@ void Script::after_sync(const StepPlan& plan, NamedParameters& parameters) {
       if (fault.kind == "stale_gradient" && i < previous_gradients_.size() &&
           previous_gradients_[i].defined()) {
         parameter.mutable_grad().copy_(previous_gradients_[i]);
+        note_fault(index);
       } else if (fault.kind == "corrupt_gradient") {
         at::Tensor first = elements_of(parameter.mutable_grad()).view({-1}).narrow(0, 0, 1);
         first.copy_(at::nextafter(first, at::full_like(first, INFINITY)));
+        note_fault(index);
       }
     }
   }

@@ -13,40 +13,63 @@ namespace lockstep::harness {
 
 struct TrainerParts;
 
+/// What becomes of an attempt at a step. Where ranks agree, the largest verdict holds for all.
+enum class Verdict : std::int64_t { kGoOn, kSkip, kRetry };
+
 /// Carries out one rank's events and faults at the places where the training loop calls.
 class Script {
  public:
   explicit Script(const TrainerParts& parts) : parts_(parts) {}
 
-  /// Before anything of the step. May end the process (faults `exit`, `crash`).
-  void begin_step(const StepPlan& plan);
+  /// Before anything of the step. May end the process (faults `exit`, `crash`), and puts new
+  /// tensors in the places of parameters (fault `replaced_parameter`): then returns true.
+  bool begin_step(const StepPlan& plan);
+
+  /// Before the step is tried, the first time or again.
+  void begin_attempt();
 
   /// Runs the events of this place, in file order. An event without `micro_batch` belongs to the
-  /// first; after the step (`micro` < 0) that is not asked. Errors: ScriptError for a `raise`.
+  /// first; after the step (`micro` < 0) that is not asked. Where train.agree says so, the ranks
+  /// then agree. Errors: ScriptError for a `raise`; StandStill; what a collective throws.
   void run(const StepPlan& plan, const std::string& when, std::int64_t micro);
+
+  /// The step is to be tried again, for the script has caught something.
+  void retry() { verdict_ = Verdict::kRetry; }
+
+  /// No more of the step is done in this attempt: the ranks agree now, if they have not yet.
+  void end_attempt(const StepPlan& plan);
+
+  Verdict verdict() const { return verdict_; }
 
   /// Faults that spoil gradients after they were synchronised.
   void after_sync(const StepPlan& plan, NamedParameters& parameters);
 
-  bool leaves() const { return leaves_; }          ///< the loop ends here
-  bool skips_step() const { return skips_step_; }  ///< nothing happens in this step
-  bool detaches() const { return detaches_; }      ///< backward is left out: nothing to compute
+  bool leaves() const { return leaves_; }  ///< the loop ends here
+  /// Whether the script ends the attempt, or the loop, here.
+  bool stops() const { return leaves_ || verdict_ != Verdict::kGoOn; }
+  bool detaches() const { return detaches_; }  ///< backward is left out: nothing to compute
   bool sums_loss() const { return sums_loss_; }
   bool keeps_sum() const { return keeps_sum_; }  ///< the sum over ranks is not to be divided
+  bool has_bad_batch() const { return has_bad_batch_; }  ///< the loss is not a number
   bool clips_before_sync() const { return clips_before_sync_; }
 
  private:
   void run_event(const AtSpec& at, std::size_t index, const StepPlan& plan);
-  void issue_collective(const AtSpec& at, std::size_t index, std::int64_t step);
+  void agree(const StepPlan& plan);
+  void add_buffer(const AtSpec& at, std::size_t index);
   void evaluate(const AtSpec& at, const StepPlan& plan);
   void set_requires_grad(const std::vector<std::string>& names, bool value);
+  void note_fault(std::size_t index);
 
   const TrainerParts& parts_;  // outlives this: owned by the caller of train()
   bool leaves_ = false;
-  bool skips_step_ = false;
+  Verdict verdict_ = Verdict::kGoOn;
+  bool has_agreed_ = false;  // in this attempt
+  bool is_first_attempt_ = true;
   bool detaches_ = false;
   bool sums_loss_ = false;
   bool keeps_sum_ = false;
+  bool has_bad_batch_ = false;
   bool clips_before_sync_ = false;
   std::vector<at::Tensor> previous_gradients_;
 };

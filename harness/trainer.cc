@@ -64,7 +64,9 @@ class Trainer {
       }
       parts_.position.enter_step(plan.step);
       tell(EventKind::kStepBegin, plan.step);
-      script_.begin_step(plan);
+      if (script_.begin_step(plan)) {
+        parameters_.front() = all_parameters(*parts_.replicas.front().model);
+      }
       if (script_.leaves() || !run_step(at)) {
         break;
       }
@@ -82,20 +84,19 @@ class Trainer {
   // Returns false if the script left the loop.
   bool run_step(std::size_t at) {
     const StepPlan& plan = step_plan(at);
-    if (script_.skips_step()) {
-      return true;
-    }
     StepRecord record;
-    record.step = plan.step;
-    phase(Phase::kZeroGrad, record);
-    zero_grad();
-    parts_.sync.begin_step(plan.step);
-    std::vector<std::vector<double>> losses(parts_.replicas.size());
-    for (std::size_t micro = 0; micro < plan.micro_batches.size(); ++micro) {
-      run_micro_batch(at, micro, record, losses);
+    std::vector<std::vector<double>> losses;
+    do {
+      record = StepRecord();
+      record.step = plan.step;
+      losses.assign(parts_.replicas.size(), {});
+      attempt(at, record, losses);
       if (script_.leaves()) {
         return false;
       }
+    } while (script_.verdict() == Verdict::kRetry);
+    if (script_.verdict() == Verdict::kSkip) {
+      return true;
     }
     script_.after_sync(plan, parameters_.front());
     record.gradients = gradient_taker_->take(gradients());
@@ -112,13 +113,30 @@ class Trainer {
     return !script_.leaves();
   }
 
+  // The step up to its update, or until the script thinks better of it.
+  void attempt(std::size_t at, StepRecord& record, std::vector<std::vector<double>>& losses) {
+    const StepPlan& plan = step_plan(at);
+    script_.begin_attempt();
+    try {
+      phase(Phase::kZeroGrad, record);
+      zero_grad();
+      parts_.sync.begin_step(plan.step);
+      for (std::size_t micro = 0; micro < plan.micro_batches.size() && !script_.stops(); ++micro) {
+        run_micro_batch(at, micro, record, losses);
+      }
+    } catch (const CaughtError&) {
+      script_.retry();
+    }
+    script_.end_attempt(plan);
+  }
+
   void run_micro_batch(std::size_t at, std::size_t micro, StepRecord& record,
                        std::vector<std::vector<double>>& losses) {
     const StepPlan& plan = step_plan(at);
     const bool sync = plan.micro_batches[micro].sync;
     const auto place = static_cast<std::int64_t>(micro);
     script_.run(plan, "before_forward", place);
-    if (script_.leaves()) {
+    if (script_.stops()) {
       return;
     }
     phase(Phase::kForward, record);
@@ -127,6 +145,9 @@ class Trainer {
       losses[k].push_back(of_replicas[k].total.item<double>());
     }
     script_.run(plan, "after_forward", place);
+    if (script_.verdict() != Verdict::kGoOn) {
+      return;
+    }
     if (!script_.detaches()) {
       phase(Phase::kBackward, record);
       backward(of_replicas);
@@ -213,6 +234,9 @@ class Trainer {
       of_forward = of_forward.defined() ? of_forward + loss : loss;
     }
     if (of_forward.defined()) {
+      if (script_.has_bad_batch()) {
+        of_forward = of_forward * std::numeric_limits<double>::quiet_NaN();
+      }
       losses.of_forwards.push_back(of_forward);
       losses.total = losses.total.defined() ? losses.total + of_forward : of_forward;
     }

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/communicator.h"
-#include "core/error.h"
 #include "harness/dataset.h"
+#include "harness/disturbances.h"
 #include "harness/graph_model.h"
 #include "harness/optimizer.h"
 #include "harness/position.h"
@@ -20,12 +20,6 @@
 #include "harness/sync/gradient_sync.h"
 
 namespace lockstep::harness {
-
-/// Thrown by a scripted `raise`.
-class ScriptError : public Error {
- public:
-  using Error::Error;
-};
 
 /// One copy of the model and the rank whose part it plays.
 struct Replica {
@@ -40,8 +34,8 @@ struct TrainerParts {
   std::vector<Replica> replicas;  ///< updated together: the optimizer steps the first one's
   GradientSync& sync;
   Optimizer& optimizer;
-  Communicator* communicator = nullptr;        ///< scripted collectives; null in references
-  std::function<void(std::int64_t)> sleep_ns;  ///< scripted pauses
+  Communicator* communicator = nullptr;  ///< scripted collectives; null in references
+  Disturbances* disturbances = nullptr;  ///< null in references
   Observer* observer = nullptr;
   Position& position;
 };

@@ -120,7 +120,8 @@ class SimExecutor final : public Executor {
           body = std::make_unique<RankBody>(
               program, context.rank(),
               RankServices{&context.communicator(), &context.observer(),
-                           [&context](std::int64_t ns) { context.sleep_ns(ns); }});
+                           [&context](std::int64_t ns) { context.sleep_ns(ns); },
+                           [&context] { return context.now_ns(); }});
           body->run();
         },
         [&] {

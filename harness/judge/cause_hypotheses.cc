@@ -2,7 +2,7 @@
 // Recomputes what each plausible mistake would have produced and compares.
 #include "harness/judge/cause_hypotheses.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -24,6 +24,27 @@ std::vector<double> losses_of(const Run& run, std::size_t rank, std::int64_t ste
   return record != nullptr ? record->losses : std::vector<double>();
 }
 
+// Which ranks' losses are no numbers, where the reference's are.
+CauseHypothesis not_finite(const Divergence& divergence, const Run& subject, const Run& replayed) {
+  const auto is_finite = [](double loss) { return std::isfinite(loss); };
+  std::vector<std::size_t> sources;
+  for (std::size_t rank = 0; rank < subject.ranks.size(); ++rank) {
+    const std::vector<double> actual = losses_of(subject, rank, divergence.step);
+    const std::vector<double> expected = losses_of(replayed, rank, divergence.step);
+    if (!std::all_of(actual.begin(), actual.end(), is_finite) &&
+        std::all_of(expected.begin(), expected.end(), is_finite)) {
+      sources.push_back(rank);
+    }
+  }
+  return {"not_finite",
+          sources.empty()
+              ? "a number went out of range behind the losses, which all are numbers"
+              : fmt::format("the loss of rank {} is not a number: its batch is bad, and what is "
+                            "reduced with it becomes bad everywhere",
+                            fmt::join(sources, ", ")),
+          true};
+}
+
 std::vector<CauseHypothesis> forward_causes(const Divergence& divergence, const Program& replay,
                                             const Run& subject, const Run& replayed) {
   std::vector<CauseHypothesis> causes;
@@ -32,6 +53,11 @@ std::vector<CauseHypothesis> forward_causes(const Divergence& divergence, const 
   const std::vector<double> expected = losses_of(replayed, rank, divergence.step);
   if (actual.empty() || actual.size() != expected.size()) {
     return causes;
+  }
+  const auto is_finite = [](double loss) { return std::isfinite(loss); };
+  if (!std::all_of(actual.begin(), actual.end(), is_finite) &&
+      std::all_of(expected.begin(), expected.end(), is_finite)) {
+    return {not_finite(divergence, subject, replayed)};
   }
   for (std::size_t other = 0; other < replayed.ranks.size(); ++other) {
     if (other != rank && losses_of(replayed, other, divergence.step) == actual) {
@@ -164,7 +190,12 @@ std::vector<CauseHypothesis> causes_of(const Divergence& divergence, const Progr
   }
   const at::NoGradGuard no_grad;
   Hypotheses hypotheses(read(*expected, divergence.tensor), read(*actual, divergence.tensor));
-  if (divergence.phase == "gradient") {
+  const auto is_finite = [](const at::Tensor& tensor) {
+    return !tensor.defined() || tensor.isfinite().all().item<bool>();
+  };
+  if (!is_finite(hypotheses.actual()) && is_finite(hypotheses.expected())) {
+    hypotheses.offer(not_finite(divergence, subject, replayed));
+  } else if (divergence.phase == "gradient") {
     const GraphModel model(replay.value.model, replay.value.data.exact, replay.value.seed, 0);
     const NamedParameters trainable = trainable_parameters(model);
     for (std::size_t i = 0; i < trainable.names.size(); ++i) {

@@ -123,7 +123,8 @@ void check_error(const ExpectSpec& expect, const Outcome& outcome, Complaints& c
   }
   std::vector<std::string> seen;
   for (const RankState& state : outcome.ranks) {
-    const bool ended_badly = state.ending == Ending::kFailed || state.ending == Ending::kCrashed;
+    const bool ended_badly = state.ending == Ending::kFailed || state.ending == Ending::kCrashed ||
+                             !state.error_kind.empty();
     if (!ended_badly) {
       continue;
     }

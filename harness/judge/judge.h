@@ -42,6 +42,9 @@ std::vector<std::string> complaints_about(const ExpectSpec& expect, const CaseRe
 /// The same for what the ranks issued.
 std::vector<std::string> complaints_about_issued(const ExpectSpec& expect, const Run& subject);
 
+/// The same for entries of [[at]] (routing apart) and [[fault]] that no rank ever carried out.
+std::vector<std::string> complaints_about_planted(const Case& value, const Run& subject);
+
 /// False if the case cannot be judged on `backend`. Over "nccl" those are cases whose sums may
 /// depend on the order of additions, which is not known there (more than two ranks and numbers that
 /// are not exact), and cases in which a process ends, which NCCL does not notice.

@@ -51,8 +51,9 @@ CaseResult judge_one_run(const CaseResult& base, const Case& value, const JudgeO
       on_schedule(value, subject.schedule), expect, subject,
       options.try_cures && runs_on(value, "sim") ? options.simulator : nullptr, &result.steps);
   result.complaints = complaints_about(expect, result);
-  for (std::string& complaint : complaints_about_issued(expect, subject)) {
-    result.complaints.push_back(std::move(complaint));
+  for (const auto& complaints :
+       {complaints_about_issued(expect, subject), complaints_about_planted(value, subject)}) {
+    result.complaints.insert(result.complaints.end(), complaints.begin(), complaints.end());
   }
   return result;
 }

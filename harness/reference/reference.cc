@@ -209,8 +209,8 @@ Run run_replay(const Program& program, const Run& subject, ReplayDetails* detail
   Position position;
   const auto train_range = [&](StepRange range) {
     Optimizer optimizer(value.train.optimizer, all_parameters(*models.front()).tensors);
-    const TrainerParts parts{program, *program.data, replicas, sync, optimizer, nullptr,
-                             {},      nullptr,       position};
+    const TrainerParts parts{program, *program.data, replicas, sync,    optimizer,
+                             nullptr, nullptr,       nullptr,  position};
     train(parts, records, range);
   };
   if (fresh_optimizer_at < 0) {
@@ -235,8 +235,9 @@ Run run_serial(const Program& program, const SerialVariant& variant) {
   const Dataset data = program.data->to(variant.dtype);
   Position position;
   std::vector<RankRun> records(1);
-  const TrainerParts parts{
-      used, data, {{&used.ranks.front(), model}}, sync, optimizer, nullptr, {}, nullptr, position};
+  const TrainerParts parts{used,    data,      {{&used.ranks.front(), model}},
+                           sync,    optimizer, nullptr,
+                           nullptr, nullptr,   position};
   train(parts, records);
   return to_run(std::move(records));
 }

@@ -10,7 +10,6 @@
 #include "harness/model.h"
 #include "harness/scenario/nearest_name.h"
 #include "harness/scenario/rules.h"
-#include "harness/sync/faulty_communicator.h"
 
 namespace lockstep::harness {
 
@@ -41,10 +40,12 @@ std::vector<std::string> actions_of(const AtSpec& at) {
   };
   add(!at.skip.empty(), "skip");
   add(!at.exit_after.empty(), "exit_after");
+  add(!at.mute.empty(), "mute");
   add(!at.freeze.empty(), "freeze");
   add(!at.unfreeze.empty(), "unfreeze");
   add(at.lr.has_value(), "lr");
   add(!at.raise.empty(), "raise");
+  add(at.stall, "stall");
   add(at.leave, "leave");
   add(at.skip_step, "skip_step");
   add(at.detach, "detach");
@@ -52,6 +53,7 @@ std::vector<std::string> actions_of(const AtSpec& at) {
   add(!at.collective.empty(), "collective");
   add(at.evaluate > 0, "evaluate");
   add(at.reload, "reload");
+  add(at.add_buffer > 0, "add_buffer");
   return actions;
 }
 
@@ -59,9 +61,9 @@ void check_actions(const AtSpec& at, const std::string& path, std::vector<CaseFi
   const std::vector<std::string> actions = actions_of(at);
   if (actions.empty()) {
     findings.push_back({{path},
-                        "this [[at]] does nothing; expected one of skip, exit_after, freeze, "
-                        "unfreeze, lr, raise, leave, skip_step, detach, sleep_ms, collective, "
-                        "evaluate, reload"});
+                        "this [[at]] does nothing; expected one of skip, exit_after, mute, freeze, "
+                        "unfreeze, lr, raise, stall, leave, skip_step, detach, sleep_ms, "
+                        "collective, evaluate, reload, add_buffer"});
     return;
   }
   if (actions.size() > 1) {
@@ -72,12 +74,16 @@ void check_actions(const AtSpec& at, const std::string& path, std::vector<CaseFi
   }
   const AtSpec defaults;
   const std::string& action = actions.front();
-  const bool whole_step = at.is_routing() || at.skip_step || at.detach || at.reload;
+  const bool whole_step = at.is_routing() || at.detach || at.reload;
   if (whole_step && at.when != defaults.when) {
     findings.push_back(
         {{path + ".when"},
          fmt::format("{} holds for a whole forward or step and has no 'when'; leave it out",
                      action)});
+  }
+  if (at.skip_step && at.when == "after_step") {
+    findings.push_back({{path + ".when"},
+                        "after the step nothing of it is left to skip; expected an earlier place"});
   }
   if ((at.skip_step || at.reload) && at.micro_batch) {
     findings.push_back(
@@ -87,7 +93,7 @@ void check_actions(const AtSpec& at, const std::string& path, std::vector<CaseFi
   if (at.forward && !at.is_routing()) {
     findings.push_back(
         {{path + ".forward"},
-         fmt::format("{} is not about one forward; 'forward' belongs to skip and exit_after",
+         fmt::format("{} is not about one forward; 'forward' belongs to skip, exit_after and mute",
                      action)});
   }
   // References merge a step's micro-batches, so what counts within a window has no meaning there.
@@ -170,6 +176,7 @@ void check_routes(const Case& value, std::vector<CaseFinding>& findings) {
       together.push_back(i);
       route.skip.insert(route.skip.end(), at.skip.begin(), at.skip.end());
       if (!at.exit_after.empty()) route.exit_after = at.exit_after;
+      route.mute.insert(route.mute.end(), at.mute.begin(), at.mute.end());
     }
     if (together.empty() || !seen.insert(together).second) return;
     for (const ModelFinding& finding : check_route(value.model, value.data, route)) {
@@ -203,31 +210,13 @@ constexpr FaultRule kFaultRules[] = {
     {"same_batches", FaultRule::Parameter::kNone, false, true},
     {"optimizer_on_copies", FaultRule::Parameter::kNone, false, true},
     {"forgotten_parameter", FaultRule::Parameter::kNeeded, false, true},
-    {"replaced_parameter", FaultRule::Parameter::kNeeded, false, true},
+    {"replaced_parameter", FaultRule::Parameter::kNeeded, true, true},
     {"local_batch_norm", FaultRule::Parameter::kNone, false, true},
     {"other_dtype", FaultRule::Parameter::kNeeded, false, true},
     {"other_shape", FaultRule::Parameter::kNeeded, false, true},
     {"corrupt_gradient", FaultRule::Parameter::kOptional, true, true},
     {"stale_gradient", FaultRule::Parameter::kOptional, true, true},
 };
-
-// Ranks read from some collectives what they do next; one that is made up would have them do
-// anything.
-void check_fault_site(const FaultSpec& fault, const std::string& path,
-                      std::vector<CaseFinding>& findings) {
-  static constexpr const char* kData[] = {"bucket",    "used_map", "buffers",
-                                          "parameter", "barrier",  "script"};
-  const bool makes_up = fault.kind == "skip_wait" || fault.kind == "skip_collective" ||
-                        fault.kind == "corrupt_payload";
-  if (makes_up && std::find(std::begin(kData), std::end(kData), fault.site) == std::end(kData)) {
-    findings.push_back(
-        {{path + ".site"},
-         fmt::format("fault \"{}\" would make up what ranks decide by at site \"{}\"; expected one "
-                     "of bucket, used_map, buffers, parameter, barrier and script, or the fault "
-                     "\"transport_error\"",
-                     fault.kind, fault.site)});
-  }
-}
 
 void check_fault(const Case& value, const FaultSpec& fault, const std::string& path,
                  const KnownNames& names, std::vector<CaseFinding>& findings) {
@@ -249,15 +238,7 @@ void check_fault(const Case& value, const FaultSpec& fault, const std::string& p
   } else if (names.model_is_sound && !fault.parameter.empty()) {
     check_names({fault.parameter}, names.parameters, path + ".parameter", "parameter", findings);
   }
-  const FaultSpec defaults;
-  if (!is_collective_fault(fault.kind) &&
-      (fault.site != defaults.site || fault.bucket.has_value())) {
-    findings.push_back({{path + (fault.bucket ? ".bucket" : ".site")},
-                        fmt::format("fault \"{}\" does not happen to a collective; leave 'site' "
-                                    "and 'bucket' out",
-                                    fault.kind)});
-  }
-  check_fault_site(fault, path, findings);
+  check_place(value, fault, path, findings);
   if (fault.kind == "skip_wait" && !value.world.simulator_only) {
     findings.push_back({{path + ".kind", "world.simulator_only"},
                         "what comes of a forgotten wait is a matter of time on a real transport; "
@@ -337,6 +318,7 @@ void check_events(const Case& value, const KnownNames& names, std::vector<CaseFi
                   "train.forwards_per_backward", findings);
     }
     check_actions(at, path, findings);
+    check_place(value, at, path, findings);
     if (at.leave && value.ddp.join != "off" &&
         (at.micro_batch || at.when == "after_forward" || at.when == "after_backward")) {
       findings.push_back({{path + (at.micro_batch ? ".micro_batch" : ".when"), "ddp.join"},
@@ -346,6 +328,7 @@ void check_events(const Case& value, const KnownNames& names, std::vector<CaseFi
     }
     if (!names.model_is_sound) continue;
     check_names(at.skip, names.blocks, path + ".skip", "block", findings);
+    check_names(at.mute, names.blocks, path + ".mute", "block", findings);
     if (!at.exit_after.empty()) {
       check_names({at.exit_after}, names.blocks, path + ".exit_after", "block", findings);
     }

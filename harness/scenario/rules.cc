@@ -129,11 +129,20 @@ void check_gradient_kinds(const Case& value, std::vector<CaseFinding>& findings)
                      "no size; expected sgd",
                      optimizer.kind, complex.front())});
   }
-  if (uses_sync_batch_norm(value.model) && uses_dropout(value.model)) {
+  if ((uses_sync_batch_norm(value.model) || uses_all_to_all(value.model)) &&
+      uses_dropout(value.model)) {
     findings.push_back({{"model.blocks"},
-                        "dropout and sync_batch_norm in one model: the references run the ranks' "
-                        "forwards block by block, and each rank's random numbers in one piece; "
-                        "leave one of them out"});
+                        "dropout and sync_batch_norm or all_to_all in one model: the references "
+                        "run the ranks' forwards block by block, and each rank's random numbers in "
+                        "one piece; leave one of them out"});
+  }
+  const std::int64_t samples =
+      value.train.batch_per_rank / value.train.micro_batches / value.train.forwards_per_backward;
+  if (uses_all_to_all(value.model) && samples % value.world.ranks != 0) {
+    findings.push_back({{"train.batch_per_rank", "world.ranks", "model.blocks"},
+                        fmt::format("all_to_all cuts a forward's {} samples into one chunk for "
+                                    "each of {} ranks; expected a multiple of the ranks",
+                                    samples, value.world.ranks)});
   }
 }
 
@@ -319,6 +328,7 @@ std::vector<CaseFinding> check_case(const Case& value) {
   check_training(value, findings);
   if (names.model_is_sound) check_gradient_kinds(value, findings);
   check_joined(value, findings);
+  check_agreement(value, findings);
   check_exactness(value, names, findings);
   check_events(value, names, findings);
   check_faults(value, names, findings);

@@ -25,6 +25,12 @@ void check_exactness(const Case& value, const KnownNames& names,
                      std::vector<CaseFinding>& findings);
 void check_events(const Case& value, const KnownNames& names, std::vector<CaseFinding>& findings);
 void check_faults(const Case& value, const KnownNames& names, std::vector<CaseFinding>& findings);
+/// Where the entry happens, apart from its ranks and steps.
+void check_place(const Case& value, const AtSpec& at, const std::string& path,
+                 std::vector<CaseFinding>& findings);
+void check_place(const Case& value, const FaultSpec& fault, const std::string& path,
+                 std::vector<CaseFinding>& findings);
+void check_agreement(const Case& value, std::vector<CaseFinding>& findings);
 void check_expected_schedules(const Case& value, const ExpectSpec& expect, const std::string& path,
                               std::vector<CaseFinding>& findings);
 /// `path` is "expect", "expect.sim", "expect.gloo", "expect.torch" or "expect.torch.1".

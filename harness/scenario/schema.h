@@ -151,6 +151,9 @@ void describe(V& v, Of<TrainSpec>) {
           "largest gradient norm; 0: no clipping");
   v.field("optimizer_before_wrapping", &TrainSpec::optimizer_before_wrapping, Any{},
           "build the optimizer before the module is wrapped");
+  v.field("agree", &TrainSpec::agree,
+          Choices{{"never", "before_forward", "after_forward", "after_backward"}},
+          "where ranks tell each other that one skips the step or begins it anew; then all do");
   v.table("optimizer", &TrainSpec::optimizer, "");
 }
 
@@ -192,15 +195,24 @@ void describe(V& v, Of<AtSpec>) {
           "skip, exit_after: which of forwards_per_backward, from 0; left out: every one");
   v.field("when", &AtSpec::when,
           Choices{{"before_forward", "after_forward", "after_backward", "after_step"}},
-          "not for skip, exit_after, skip_step, detach and reload");
+          "not for skip, exit_after, mute, detach and reload");
+  v.field("site", &AtSpec::site, call_sites(),
+          "in the place of 'when': before the rank issues a collective that is for this");
+  v.field("bucket", &AtSpec::bucket, kCount, "which one, from 0; left out: all of the site");
+  v.field("from_ms", &AtSpec::from_ms, IntRange{0, 3'600'000},
+          "simulator: once, at the first such place after so much virtual time");
   v.field("skip", &AtSpec::skip, kNames, "action: blocks left out");
   v.field("exit_after", &AtSpec::exit_after, Text{}, "action: the last block that runs");
+  v.field("mute", &AtSpec::mute, kNames, "action: blocks whose outputs are multiplied by zero");
   v.field("freeze", &AtSpec::freeze, kNames, "action: parameters or blocks");
   v.field("unfreeze", &AtSpec::unfreeze, kNames, "action: parameters or blocks");
   v.field("lr", &AtSpec::lr, kNotNegative, "action: a new learning rate");
   v.field("raise", &AtSpec::raise, Text{}, "action: the script throws this");
+  v.field("retry", &AtSpec::retry, Any{},
+          "what is thrown is caught, and the step begun anew, this time without it");
+  v.field("stall", &AtSpec::stall, Any{}, "action: stands still for ever");
   v.field("leave", &AtSpec::leave, Any{}, "action: ends the training loop");
-  v.field("skip_step", &AtSpec::skip_step, Any{}, "action: no forward, backward or update");
+  v.field("skip_step", &AtSpec::skip_step, Any{}, "action: the rest of the step is left out");
   v.field("detach", &AtSpec::detach, Any{}, "action: the loss depends on no parameter");
   v.field("sleep_ms", &AtSpec::sleep_ms, IntRange{0, 3'600'000}, "action: time passes");
   v.field("collective", &AtSpec::collective,
@@ -216,6 +228,8 @@ void describe(V& v, Of<AtSpec>) {
           "those forwards are outside of no_grad");
   v.field("reload", &AtSpec::reload, Any{},
           "action: before the step, save model and optimizer, build all anew and load");
+  v.field("add_buffer", &AtSpec::add_buffer, IntRange{0, 1'000'000},
+          "action: one more buffer of so many elements is registered");
 }
 
 template <class V>
@@ -248,16 +262,24 @@ void describe(V& v, Of<FaultSpec>) {
                     "wrong_numel",
                     "wrong_dtype",
                     "transport_error",
-                    "corrupt_payload"}},
+                    "corrupt_payload",
+                    "slow_link",
+                    "cut_link",
+                    "bad_batch"}},
            "the mistake");
   v.one_or_many("rank", "ranks", &FaultSpec::ranks, ListOf<IntRange>{kRank, 0, 64, true},
                 "who; left out: all ranks");
   v.one_or_many("step", "steps", &FaultSpec::steps, ListOf<IntRange>{kStep, 0, 1'000'000, true},
                 "when, from 0; left out: all steps");
   v.field("parameter", &FaultSpec::parameter, Text{}, "where the kind needs one");
-  v.field("site", &FaultSpec::site, call_sites(),
-          "what the collective is for, where it goes wrong");
+  v.field(
+      "site", &FaultSpec::site, call_sites(),
+      "what the collective is for that goes wrong, by default \"bucket\"; exit, crash: before it");
   v.field("bucket", &FaultSpec::bucket, kCount, "which one, from 0; left out: all of the site");
+  v.field("from_ms", &FaultSpec::from_ms, IntRange{0, 3'600'000},
+          "simulator: from so much virtual time on");
+  v.field("delay_ms", &FaultSpec::delay_ms, IntRange{0, 3'600'000},
+          "slow_link: how much later it completes");
 }
 
 template <class V>
@@ -321,7 +343,8 @@ void describe(V& v, Of<ExpectSpec>) {
                    "join_divisor",
                    "optimizer_state_lost",
                    "later_backward_local",
-                   "local_statistics"}},
+                   "local_statistics",
+                   "not_finite"}},
           "diverged: what explains the numbers");
   v.field("oracle", &ExpectSpec::oracle, Choices{{"ranks", "replay", "serial"}},
           "diverged: which promise broke");

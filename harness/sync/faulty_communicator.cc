@@ -15,25 +15,16 @@
 namespace lockstep::harness {
 namespace {
 
-constexpr const char* kKinds[] = {"skip_wait",      "skip_collective", "swap_collectives",
-                                  "wrong_numel",    "wrong_dtype",     "transport_error",
-                                  "corrupt_payload"};
+constexpr const char* kKinds[] = {"skip_wait",       "skip_collective", "swap_collectives",
+                                  "wrong_numel",     "wrong_dtype",     "transport_error",
+                                  "corrupt_payload", "slow_link",       "cut_link"};
 
 class DoneWork final : public Work {
  public:
   void wait() override {}
 };
 
-class FailingWork final : public Work {
- public:
-  explicit FailingWork(std::string text) : text_(std::move(text)) {}
-  void wait() override { throw PeerLost(text_); }
-
- private:
-  std::string text_;
-};
-
-// Does something to the result when it has come.
+// Something happens when the collective is over, once.
 class AfterWork final : public Work {
  public:
   AfterWork(std::unique_ptr<Work> work, std::function<void()> after)
@@ -48,10 +39,38 @@ class AfterWork final : public Work {
   std::function<void()> after_;
 };
 
-void turn_a_bit_over(const at::Tensor& tensor) {
-  if (tensor.defined() && tensor.nbytes() > 0) {
-    *static_cast<std::uint8_t*>(tensor.data_ptr()) ^= 1;
+// Fails at once, each time, if it is so when it is waited for.
+class FailingWork final : public Work {
+ public:
+  FailingWork(std::unique_ptr<Work> work, std::function<bool()> fails, std::string text)
+      : work_(std::move(work)), fails_(std::move(fails)), text_(std::move(text)) {}
+  void wait() override {
+    if (fails_()) {
+      throw PeerLost(text_);
+    }
+    work_->wait();
   }
+
+ private:
+  std::unique_ptr<Work> work_;
+  std::function<bool()> fails_;
+  std::string text_;
+};
+
+void turn_a_bit_over(const at::Tensor& tensor) {
+  *static_cast<std::uint8_t*>(tensor.data_ptr()) ^= 1;
+}
+
+WaitingIn waiting_in(const CollectiveRecord& record, std::size_t seq) {
+  WaitingIn waiting;
+  waiting.collective = record.collective;
+  waiting.site = record.site;
+  waiting.seq = static_cast<std::int64_t>(seq);
+  waiting.step = record.step;
+  waiting.bucket = record.bucket;
+  waiting.numel = record.numel;
+  waiting.dtype = record.dtype;
+  return waiting;
 }
 
 }  // namespace
@@ -60,12 +79,31 @@ bool is_collective_fault(const std::string& kind) {
   return std::find(std::begin(kKinds), std::end(kKinds), kind) != std::end(kKinds);
 }
 
+bool happens_at_completion(const std::string& kind) {
+  return kind == "transport_error" || kind == "corrupt_payload" || kind == "slow_link" ||
+         kind == "cut_link";
+}
+
+std::string site_of(const FaultSpec& fault) {
+  return fault.site.empty() && is_collective_fault(fault.kind) ? "bucket" : fault.site;
+}
+
+/// A collective on its way to the transport.
+struct FaultyCommunicator::Call {
+  CollectiveTag tag;
+  at::Tensor sent;    ///< what this rank contributes; undefined: nothing
+  at::Tensor result;  ///< where the result will be; undefined: nowhere
+  /// Issues it with another tensor in the place of `sent`.
+  std::function<std::unique_ptr<Work>(const at::Tensor& sent)> issue;
+};
+
 /// A collective whose turn comes later.
 class FaultyCommunicator::HeldBack {
  public:
   explicit HeldBack(std::function<std::unique_ptr<Work>()> issue) : issue_(std::move(issue)) {}
+  bool is_issued() const { return work_ != nullptr; }
   void issue() {
-    if (work_ == nullptr) {
+    if (!is_issued()) {
       work_ = issue_();
     }
   }
@@ -90,79 +128,151 @@ class FaultyCommunicator::HeldBack {
 
 FaultyCommunicator::~FaultyCommunicator() = default;
 
-std::string FaultyCommunicator::fault_of(const CollectiveTag& tag) const {
-  for (const FaultSpec& fault : faults_) {
-    if (is_collective_fault(fault.kind) && covers(fault.ranks, rank()) &&
-        covers(fault.steps, tag.step) && fault.site == to_string(tag.site) &&
-        fault.bucket.value_or(tag.bucket) == tag.bucket) {
-      return fault.kind;
-    }
+CollectiveTag FaultyCommunicator::tag_of(CollectiveTag tag) const {
+  if (tag.site == CallSite::kScript) {
+    tag.step = disturbances_.step_of(tag);
   }
-  return {};
+  return tag;
 }
 
+// Those that were waited for meanwhile have been issued in their turn.
 void FaultyCommunicator::issue_held_back() {
   for (const auto& held : std::exchange(held_back_, {})) {
     held->issue();
   }
 }
 
-// `issue(tensor)` issues the collective with `tensor` in the place of the one it is about.
-template <typename Issue>
-std::unique_ptr<Work> FaultyCommunicator::issue(const CollectiveTag& tag, at::Tensor tensor,
-                                                const Issue& issue) {
-  const std::string kind = fault_of(tag);
-  if (kind == "swap_collectives") {
-    held_back_.push_back(std::make_shared<HeldBack>([issue, tensor] { return issue(tensor); }));
-    return std::make_unique<HeldBack::Handle>(held_back_.back());
-  }
-  std::unique_ptr<Work> work;
+std::unique_ptr<Work> FaultyCommunicator::hold_back(const Call& call, std::size_t fault) {
+  const std::size_t seq = inner_.records().size();
+  const auto issue = [this, call, fault, seq] {
+    if (inner_.records().size() > seq) {
+      disturbances_.note_fault(fault);
+    }
+    return call.issue(call.sent);
+  };
+  held_back_.push_back(std::make_shared<HeldBack>(issue));
+  return std::make_unique<HeldBack::Handle>(held_back_.back());
+}
+
+// Errors in what is issued; null if the fault is none of them or has no effect here.
+std::unique_ptr<Work> FaultyCommunicator::issue_wrong(const Call& call, std::size_t fault) {
+  const std::string& kind = disturbances_.value().faults[fault].kind;
   if (kind == "skip_collective") {
-    work = std::make_unique<DoneWork>();
-  } else if (kind == "wrong_numel" && tensor.defined() && tensor.numel() > 0) {
-    work = issue(tensor.view({-1}).narrow(0, 0, tensor.numel() - 1));
-  } else if (kind == "wrong_dtype" && tensor.defined()) {
-    work = issue(tensor.to(at::kLong));
-  } else {
-    work = issue(tensor);
-  }
-  issue_held_back();
-  if (kind == "skip_wait") {
+    disturbances_.note_fault(fault);
     return std::make_unique<DoneWork>();
   }
-  if (kind == "transport_error") {
-    return std::make_unique<FailingWork>(
-        fmt::format("rank {}: the connection broke in a collective ({}, step {}, bucket {})",
-                    rank(), to_string(tag.site), tag.step, tag.bucket));
+  const bool has_elements = call.sent.defined() && call.sent.numel() > 0;
+  if (kind == "wrong_numel" && has_elements) {
+    disturbances_.note_fault(fault);
+    return call.issue(call.sent.view({-1}).narrow(0, 0, call.sent.numel() - 1));
   }
-  if (kind == "corrupt_payload") {
-    return std::make_unique<AfterWork>(std::move(work), [tensor] { turn_a_bit_over(tensor); });
+  if (kind == "wrong_dtype" && has_elements) {
+    disturbances_.note_fault(fault);
+    return call.issue(call.sent.to(call.sent.scalar_type() == at::kLong ? at::kFloat : at::kLong));
+  }
+  return nullptr;
+}
+
+// What becomes of it when it completes; `work` itself if the fault is about something else.
+std::unique_ptr<Work> FaultyCommunicator::complete_wrong(const Call& call, std::size_t fault,
+                                                         std::unique_ptr<Work> work) {
+  const FaultSpec& spec = disturbances_.value().faults[fault];
+  const auto is_due = [this, fault] {
+    if (!disturbances_.fault_is_due(fault)) {
+      return false;
+    }
+    disturbances_.note_fault(fault);
+    return true;
+  };
+  if (spec.kind == "transport_error") {
+    return std::make_unique<FailingWork>(
+        std::move(work), is_due,
+        fmt::format("rank {}: the connection broke in a collective ({}, step {}, bucket {})",
+                    rank(), to_string(call.tag.site), call.tag.step, call.tag.bucket));
+  }
+  if (spec.kind == "cut_link") {
+    const std::size_t seq = inner_.records().size() - 1;
+    const auto stand = [is_due, waiting = waiting_in(inner_.records()[seq], seq)] {
+      if (is_due()) {
+        throw StandStill(waiting);
+      }
+    };
+    return std::make_unique<AfterWork>(std::move(work), stand);
+  }
+  if (spec.kind == "slow_link") {
+    const auto sleep = [this, is_due, delay_ms = spec.delay_ms] {
+      disturbances_.sleep_ms(is_due() ? delay_ms : 0);
+    };
+    return std::make_unique<AfterWork>(std::move(work), sleep);
+  }
+  if (spec.kind == "corrupt_payload" && call.result.defined() && call.result.nbytes() > 0) {
+    const auto corrupt = [is_due, result = call.result] {
+      if (is_due()) {
+        turn_a_bit_over(result);
+      }
+    };
+    return std::make_unique<AfterWork>(std::move(work), corrupt);
   }
   return work;
 }
 
+std::unique_ptr<Work> FaultyCommunicator::issue(const Call& call) {
+  const Case& value = disturbances_.value();
+  for (const std::size_t event : disturbances_.events_at(call.tag)) {
+    disturbances_.carry_out(event);
+    if (!value.at[event].collective.empty()) {
+      issue_scripted(inner_, value, event, disturbances_.step_of(call.tag));
+    }
+  }
+  const std::optional<std::size_t> fault = disturbances_.fault_at(call.tag);
+  const std::string kind = fault ? value.faults[*fault].kind : "";
+  Disturbances::end_process(kind);
+  if (kind == "swap_collectives") {
+    return hold_back(call, *fault);
+  }
+  std::unique_ptr<Work> work = fault ? issue_wrong(call, *fault) : nullptr;
+  if (work == nullptr) {
+    work = call.issue(call.sent);
+  }
+  if (kind == "skip_wait") {
+    disturbances_.note_fault(*fault);
+    work = std::make_unique<DoneWork>();
+  } else if (fault) {
+    work = complete_wrong(call, *fault, std::move(work));
+  }
+  issue_held_back();
+  return work;
+}
+
 std::unique_ptr<Work> FaultyCommunicator::all_reduce(at::Tensor tensor, ReduceOp op,
-                                                     CollectiveTag tag) {
-  return issue(tag, std::move(tensor),
-               [this, op, tag](const at::Tensor& it) { return inner_.all_reduce(it, op, tag); });
+                                                     CollectiveTag given) {
+  const CollectiveTag tag = tag_of(given);
+  return issue({tag, tensor, tensor, [this, op, tag](const at::Tensor& sent) {
+                  return inner_.all_reduce(sent, op, tag);
+                }});
 }
 
 std::unique_ptr<Work> FaultyCommunicator::broadcast(at::Tensor tensor, std::int64_t root,
-                                                    CollectiveTag tag) {
-  return issue(tag, std::move(tensor),
-               [this, root, tag](const at::Tensor& it) { return inner_.broadcast(it, root, tag); });
+                                                    CollectiveTag given) {
+  const CollectiveTag tag = tag_of(given);
+  return issue({tag, tensor, tensor, [this, root, tag](const at::Tensor& sent) {
+                  return inner_.broadcast(sent, root, tag);
+                }});
 }
 
 std::unique_ptr<Work> FaultyCommunicator::all_gather(at::Tensor output, at::Tensor input,
-                                                     CollectiveTag tag) {
-  // Its sizes belong together, so that it can only be wrong as a whole.
-  return issue(tag, output, [this, output, input, tag](const at::Tensor&) {
-    return inner_.all_gather(output, input, tag);
-  });
+                                                     CollectiveTag given) {
+  const CollectiveTag tag = tag_of(given);
+  return issue({tag, input, output, [this, input, output, tag](const at::Tensor& sent) {
+                  const bool is_right = sent.is_same(input);
+                  const at::Tensor rows =
+                      is_right ? output : at::empty({world_size(), sent.numel()}, sent.options());
+                  return inner_.all_gather(rows, sent, tag);
+                }});
 }
 
 std::unique_ptr<Work> FaultyCommunicator::barrier(CollectiveTag tag) {
-  return issue(tag, {}, [this, tag](const at::Tensor&) { return inner_.barrier(tag); });
+  return issue({tag, {}, {}, [this, tag](const at::Tensor&) { return inner_.barrier(tag); }});
 }
 
 }  // namespace lockstep::harness

@@ -8,30 +8,42 @@
 
 #include "core/communicator.h"
 #include "harness/case.h"
+#include "harness/disturbances.h"
+#include "harness/sync/recording_communicator.h"
 
 namespace lockstep::harness {
 
-/// Whether a fault of this kind happens to collectives: "skip_wait", "skip_collective",
-/// "swap_collectives", "wrong_numel", "wrong_dtype", "transport_error", "corrupt_payload".
+/// Whether a fault of this kind happens to collectives; the table of FaultyCommunicator.
 bool is_collective_fault(const std::string& kind);
 
-/// Passes everything on to another communicator, except for the collectives that a fault is about
-/// (its ranks, steps, site and bucket).
+/// Those that happen when the collective completes; the others when it is issued.
+bool happens_at_completion(const std::string& kind);
+
+/// What the collectives are for that a fault is about: "bucket", ...; empty: about none.
+std::string site_of(const FaultSpec& fault);
+
+/// Passes everything on to another communicator. Before that the [[at]] entries of its place are
+/// carried out; and the first [[fault]] of its place happens to it:
 ///
 ///   skip_wait         `wait` returns at once
 ///   skip_collective   it is not issued; `wait` returns at once
 ///   swap_collectives  it is issued after the rank's next one, or when it is waited for
 ///   wrong_numel       it is issued without its last element
-///   wrong_dtype       it is issued as Long, with the values of before
+///   wrong_dtype       it is issued as Long, with the values of before; as Float where it is Long
 ///   transport_error   it is issued, and `wait` throws PeerLost
 ///   corrupt_payload   a bit of the result's first byte is turned over on this rank
+///   slow_link         it is issued, and `wait` returns `delay_ms` later
+///   cut_link          it is issued, and `wait` never returns where it would (StandStill)
+///   exit, crash       the process ends
 ///
+/// What has no effect (the wrong size of a barrier) is not noted as carried out.
+/// Scripted collectives without a step of their own are tagged with the one that the rank is in.
 /// Threads: those of the communicator.
 class FaultyCommunicator final : public Communicator {
  public:
-  /// `inner` and `faults` outlive this.
-  FaultyCommunicator(Communicator& inner, const std::vector<FaultSpec>& faults)
-      : inner_(inner), faults_(faults) {}
+  /// `inner` and `disturbances` outlive this.
+  FaultyCommunicator(RecordingCommunicator& inner, Disturbances& disturbances)
+      : inner_(inner), disturbances_(disturbances) {}
   ~FaultyCommunicator() override;
 
   std::int64_t rank() const override { return inner_.rank(); }
@@ -43,13 +55,17 @@ class FaultyCommunicator final : public Communicator {
 
  private:
   class HeldBack;
-  template <typename Issue>
-  std::unique_ptr<Work> issue(const CollectiveTag& tag, at::Tensor tensor, const Issue& issue);
-  std::string fault_of(const CollectiveTag& tag) const;
+  struct Call;
+  std::unique_ptr<Work> issue(const Call& call);
+  std::unique_ptr<Work> issue_wrong(const Call& call, std::size_t fault);
+  std::unique_ptr<Work> complete_wrong(const Call& call, std::size_t fault,
+                                       std::unique_ptr<Work> work);
+  std::unique_ptr<Work> hold_back(const Call& call, std::size_t fault);
+  CollectiveTag tag_of(CollectiveTag tag) const;
   void issue_held_back();
 
-  Communicator& inner_;
-  const std::vector<FaultSpec>& faults_;
+  RecordingCommunicator& inner_;
+  Disturbances& disturbances_;
   std::vector<std::shared_ptr<HeldBack>> held_back_;
 };
 

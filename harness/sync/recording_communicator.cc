@@ -37,6 +37,7 @@ void RecordingCommunicator::note(CollectiveKind kind, const at::Tensor& tensor,
   record.collective = to_string(kind);
   record.site = to_string(tag.site);
   record.step = tag.step;
+  record.bucket = tag.bucket;
   if (tensor.defined()) {
     record.numel = tensor.numel();
     record.dtype = c10::toString(tensor.scalar_type());

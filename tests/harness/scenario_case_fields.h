@@ -40,13 +40,15 @@ inline auto fields(const DdpSpec& s) {
 }
 
 inline auto fields(const AtSpec& s) {
-  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, t, u, v] = s;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, t, u, v);
+  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, t, u, v, w, x, y, z, a1, a2,
+               a3] = s;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, t, u, v, w, x, y, z, a1, a2,
+                  a3);
 }
 
 inline auto fields(const FaultSpec& s) {
-  const auto& [a, b, c, d, e, f] = s;
-  return std::tie(a, b, c, d, e, f);
+  const auto& [a, b, c, d, e, f, g, h] = s;
+  return std::tie(a, b, c, d, e, f, g, h);
 }
 
 inline auto fields(const ExpectWaiting& s) {
@@ -81,8 +83,8 @@ LOCKSTEP_EQUAL_BY_FIELDS(ExpectIssued)
 
 // These hold specs of their own, whose equality must be known first.
 inline auto fields(const TrainSpec& s) {
-  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o] = s;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o);
+  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = s;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p);
 }
 
 inline auto fields(const ExpectSpec& s) {
