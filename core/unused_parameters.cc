@@ -45,9 +45,9 @@ std::vector<Use> search_uses(const std::vector<at::Tensor*>& outputs,
         hide(parameter);
       }
       for (const at::Tensor& tensor : hidden->of_these) {
-        const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(tensor);
-        const auto at = accumulators.find(accumulator.get());
-        if (at != accumulators.end()) {
+        const auto accumulator =
+            tensor.defined() ? torch::autograd::impl::try_get_grad_accumulator(tensor) : nullptr;
+        if (const auto at = accumulators.find(accumulator.get()); at != accumulators.end()) {
           hide(at->second);
         }
       }

@@ -97,8 +97,7 @@ bool joined_plan(const Case& value) {
 }
 
 bool joined_windows(const Case& value) {
-  return joins(value) && value.train.micro_batches > 1 && value.train.sync_on != "last" &&
-         value.train.no_sync_covers != "both";
+  return joins(value) && any_fault(value, "sync_before_last_micro_batch");
 }
 
 bool use_in_windows(const Case& value) {

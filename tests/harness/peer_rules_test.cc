@@ -12,7 +12,7 @@ namespace {
 TEST(PeerRulesTest, NameEveryCaseThatAScenarioTellsOfInEveryVersion) {
   const std::vector<NamedCase> cases = load_scenarios({LOCKSTEP_SCENARIOS_DIR}).cases;
   ASSERT_FALSE(cases.empty());
-  for (const LibTorchVersion version : {LibTorchVersion{1, 13}, {2, 0}, {2, 2}, {2, 14}}) {
+  for (const LibTorchVersion& version : {LibTorchVersion{1, 13}, {2, 0}, {2, 2}, {2, 14}}) {
     std::size_t num_known = 0;
     for (const NamedCase& named : cases) {
       if (named.value.ddp.peer_can_stand_in() &&

@@ -129,11 +129,11 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(CollectiveInfoTest, LeavesOutWhatDoesNotApply) {
   CollectiveInfo barrier;
-  EXPECT_EQ(to_string(barrier), "barrier (script)");
+  EXPECT_EQ(sim::to_string(barrier), "barrier (script)");
   CollectiveInfo used = bucket_sum();
   used.op = ReduceOp::kMax;
   used.tag = {CallSite::kUsedMap, -1, -1};
-  EXPECT_EQ(to_string(used), "all_reduce max (used_map, 42 x Float)");
+  EXPECT_EQ(sim::to_string(used), "all_reduce max (used_map, 42 x Float)");
 }
 
 }  // namespace
