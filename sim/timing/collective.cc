@@ -21,16 +21,6 @@ std::int64_t floor_power_of_two(std::int64_t value) {
   return power;
 }
 
-/// Position among the bits: 0 for 1, 1 for 2, 2 for 4, ...
-std::uint32_t log2_of(std::int64_t power) {
-  std::uint32_t log = 0;
-  while (power > 1) {
-    power /= 2;
-    ++log;
-  }
-  return log;
-}
-
 double us_to_ps(double us) { return us * kPsPerUs; }
 
 /// Bytes per picosecond.
@@ -315,10 +305,24 @@ Ps Collective::up_ps(std::int64_t rank) const {
   return sum_ps;
 }
 
+/// In a tree's broadcast at this distance, before rank r has the data or after: whether the rank
+/// that then has what r gets, or has got, sends it on.
+bool Collective::passes_on(std::int64_t rank, std::int64_t distance) const {
+  const std::int64_t holder = rank & ~(2 * distance - 1);
+  return holder + distance < world_.ranks;
+}
+
 Ps Collective::down_ps(std::int64_t rank) const {
   switch (algorithm_) {
-    case Algorithm::kTree:
-      return phases_ps(Pattern::kBroadcast, rank == 0 ? 1 : lowest_bit(rank));
+    case Algorithm::kTree: {
+      Ps sum_ps = 0;
+      for (const Phase& phase : phases_) {
+        if (phase.pattern == Pattern::kBroadcast && passes_on(rank, phase.distance)) {
+          sum_ps += phase.cost_ps;
+        }
+      }
+      return sum_ps;
+    }
     case Algorithm::kHalvingDoubling: {
       const bool paired = rank < 2 * (world_.ranks - core_ranks_);
       return phases_ps(Pattern::kExchange, 1) + (paired ? phases_ps(Pattern::kFromCore, 1) : 0);
@@ -338,8 +342,12 @@ std::uint32_t Collective::role(std::int64_t rank) const {
     return paired ? 1 + static_cast<std::uint32_t>(rank % 2) : 0;
   }
   if (algorithm_ != Algorithm::kTree) return 0;
-  // The lowest set bit, and how many bits are set among those of each scope.
-  std::uint32_t role = rank == 0 ? 0 : log2_of(lowest_bit(rank)) + 1;
+  // Rounds of the broadcast that pass by: those of the highest bits, so their number says which.
+  // And how many bits are set among those of each scope.
+  std::uint32_t role = 0;
+  for (std::int64_t distance = core_ranks_; distance > 0; distance /= 2) {
+    if (distance < world_.ranks && !passes_on(rank, distance)) ++role;
+  }
   std::uint32_t set_bits[3] = {0, 0, 0};
   for (std::int64_t left = rank; left > 0; left -= lowest_bit(left)) {
     ++set_bits[static_cast<std::size_t>(scope_of_distance(lowest_bit(left)))];

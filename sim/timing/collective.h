@@ -30,8 +30,7 @@ const char* to_string(Algorithm algorithm);
 //   halving_doubling  x extra ranks hand n bytes to a neighbour; p exchanges of n/2, n/4, ... with
 //                     the rank at distance 1, 2, ... with sums; p back without; n to the extra ones
 //   tree              binomial: to rank r - 2^k for k = 0, 1, ... with sums; back in reverse
-//   hierarchical      ring halves within each node, the ring across nodes (g at a time) between
-//   them
+//   hierarchical      half a ring within each node, g rings across nodes, half a ring again
 //   gloo_ring         a round for the entry and the two halves of a ring, of W-1 equal rounds that
 //                     add up to what Gloo's messages take; see Note [What Gloo's ring waits for]
 //
@@ -40,9 +39,10 @@ const char* to_string(Algorithm algorithm);
 //     hub = max over ranks (begin[r] + up(r)),    end[r] = hub + down(r).
 // In a ring round cost h, W-1 rounds carry every begin to every rank: after k >= W-1 rounds all are
 // at max(begin) + k h. Exchanges at distances 1, 2, ..., 2^(p-1) do the same after p rounds. In the
-// tree a rank's begin reaches rank 0 over the rounds of its set bits, and the way back to rank r is
-// from the first round of the broadcast to the one of its lowest set bit. up and down depend on
-// `role(r)` alone. The unfolded simulation executes the rounds; tests hold it against this.
+// tree a rank's begin reaches rank 0 over the rounds of its set bits; on the way back all rounds
+// count in which whoever has what rank r gets, and in the end rank r itself, sends to somebody. up
+// and down depend on `role(r)` alone. The unfolded simulation executes the rounds; tests hold it
+// against this.
 
 /// What a rank does in one round.
 struct Hop {
@@ -105,6 +105,7 @@ class Collective {
            double sent_bytes);
 
   const Phase& phase_at(std::int64_t round) const;
+  bool passes_on(std::int64_t rank, std::int64_t distance) const;
   Ps phases_ps(Pattern pattern, std::int64_t least_distance) const;
   Scope scope_of_distance(std::int64_t distance) const;
   double latency_ps(Scope scope) const;

@@ -34,6 +34,7 @@ struct NetworkSetup {
 /// A layer, or `count` equal ones in a row. Costs are of one forward of one micro-batch.
 struct LayerSetup {
   std::string name;
+  std::string block;  ///< for those who derive or measure the rest: "linear 1024 4096"
   std::int64_t count = 1;
   std::vector<std::int64_t> parameters;  ///< elements of each tensor, in order of registration
   double forward_us = 0.0;               ///< of every call
