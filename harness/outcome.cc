@@ -18,6 +18,8 @@ const char* to_string(OutcomeKind kind) {
       return "error";
     case OutcomeKind::kCrash:
       return "crash";
+    case OutcomeKind::kPredicted:
+      return "predicted";
   }
   return "unknown";
 }

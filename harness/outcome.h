@@ -17,7 +17,8 @@ enum class OutcomeKind : std::uint8_t {
   kDiverged,
   kDeadlock,
   kError,
-  kCrash
+  kCrash,
+  kPredicted  ///< of a timing file: its claims were judged
 };
 const char* to_string(OutcomeKind kind);
 

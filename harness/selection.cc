@@ -103,24 +103,36 @@ void replace_schedule(std::vector<NamedCase>& cases, const std::string& text) {
   }
 }
 
-}  // namespace
+/// The compiled --filter. Errors: UsageError.
+std::regex filter_of(const Selection& selection) {
+  try {
+    return std::regex(selection.filter);
+  } catch (const std::regex_error& error) {
+    throw UsageError(
+        fmt::format("--filter '{}' is no regular expression: {}", selection.filter, error.what()));
+  }
+}
 
-std::vector<NamedCase> select_cases(std::vector<NamedCase> cases, const Selection& selection) {
+void check_shard(const Selection& selection) {
   LOCKSTEP_USAGE(
       selection.num_shards >= 1 && selection.shard >= 1 && selection.shard <= selection.num_shards,
       "shard {}/{} does not exist; the first of n is 1/n, the last n/n", selection.shard,
       selection.num_shards);
+}
+
+bool in_shard(std::size_t index, const Selection& selection) {
+  return static_cast<std::int64_t>(index) % selection.num_shards + 1 == selection.shard;
+}
+
+}  // namespace
+
+std::vector<NamedCase> select_cases(std::vector<NamedCase> cases, const Selection& selection) {
+  check_shard(selection);
   if (!selection.sync.empty()) replace_sync(cases, selection.sync);
   if (!selection.schedule.empty()) replace_schedule(cases, selection.schedule);
   if (selection.seed) replace_seed(cases, *selection.seed);
   if (!selection.filter.empty()) {
-    std::regex filter;
-    try {
-      filter = std::regex(selection.filter);
-    } catch (const std::regex_error& error) {
-      throw UsageError(fmt::format("--filter '{}' is no regular expression: {}", selection.filter,
-                                   error.what()));
-    }
+    const std::regex filter = filter_of(selection);
     const auto unwanted = [&](const NamedCase& named) {
       return !std::regex_search(case_label(named.file, named.name), filter);
     };
@@ -128,10 +140,30 @@ std::vector<NamedCase> select_cases(std::vector<NamedCase> cases, const Selectio
   }
   std::vector<NamedCase> kept;
   for (std::size_t i = 0; i < cases.size(); ++i) {
-    const auto shard = static_cast<std::int64_t>(i) % selection.num_shards + 1;
-    if (shard == selection.shard) kept.push_back(std::move(cases[i]));
+    if (in_shard(i, selection)) kept.push_back(std::move(cases[i]));
   }
   return kept;
+}
+
+std::vector<TimingStudy> select_studies(std::vector<TimingStudy> studies,
+                                        const Selection& selection, std::size_t num_cases) {
+  check_shard(selection);
+  const std::regex filter = filter_of(selection);
+  std::vector<TimingStudy> kept;
+  for (TimingStudy& study : studies) {
+    if (!std::regex_search(case_label(study.file, ""), filter)) continue;
+    if (selection.seed) {
+      for (TimingPoint& point : study.points) {
+        point.setup.seed = static_cast<std::int64_t>(*selection.seed);
+      }
+    }
+    kept.push_back(std::move(study));
+  }
+  std::vector<TimingStudy> mine;
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    if (in_shard(num_cases + i, selection)) mine.push_back(std::move(kept[i]));
+  }
+  return mine;
 }
 
 }  // namespace lockstep::harness

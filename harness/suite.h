@@ -11,6 +11,7 @@
 #include "harness/case.h"
 #include "harness/outcome.h"
 #include "harness/report/report.h"
+#include "harness/timing/study.h"
 
 namespace lockstep::harness {
 
@@ -31,6 +32,12 @@ struct Selection {
 /// Errors: UsageError for a broken expression, shard, sync or schedule, and for a case that
 /// contradicts itself after a replacement.
 std::vector<NamedCase> select_cases(std::vector<NamedCase> cases, const Selection& selection);
+
+/// The same for timing files, which come after `num_cases` cases: seed, filter and shard. What is
+/// said of sync and schedule does not concern them.
+/// Errors: UsageError for a broken expression or shard.
+std::vector<TimingStudy> select_studies(std::vector<TimingStudy> studies,
+                                        const Selection& selection, std::size_t num_cases);
 
 using JudgeFunction = std::function<CaseResult(const NamedCase&)>;
 

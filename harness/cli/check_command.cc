@@ -19,8 +19,9 @@ void add_check_command(CLI::App& app, int& exit_status) {
   command->add_option("PATH", *paths, "Scenario files, or folders of them")->required();
   command->callback([paths, &exit_status] {
     const ScenarioSet set = load_scenarios(*paths);
+    const std::size_t num_cases = set.cases.size() + set.studies.size();
     fmt::print("{} {}, {} {}: ok\n", set.num_files, set.num_files == 1 ? "file" : "files",
-               set.cases.size(), set.cases.size() == 1 ? "case" : "cases");
+               num_cases, num_cases == 1 ? "case" : "cases");
     exit_status = kAllAsExpected;
   });
 }

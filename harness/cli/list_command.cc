@@ -20,7 +20,8 @@ struct ListOptions {
 };
 
 void list(const ListOptions& options) {
-  for (const NamedCase& named : load_scenarios(options.paths).cases) {
+  const ScenarioSet set = load_scenarios(options.paths);
+  for (const NamedCase& named : set.cases) {
     const std::string line =
         named.name.empty() ? named.file : fmt::format("{} [{}]", named.file, named.name);
     if (options.toml) {
@@ -28,6 +29,10 @@ void list(const ListOptions& options) {
     } else {
       fmt::print("{}\n", line);
     }
+  }
+  for (const TimingStudy& study : set.studies) {
+    fmt::print("{}{}\n", options.toml ? "# a timing file is a case as it stands: " : "",
+               study.file);
   }
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/check.h"
@@ -88,8 +89,11 @@ void write_dot(const std::string& graph, ResultFile& file) {
 
 int replay(const ReplayOptions& options) {
   check_judging_options(options.judging);
-  const std::vector<NamedCase> cases =
-      select_cases(load_scenarios({options.path}).cases, options.selection);
+  ScenarioSet set = load_scenarios({options.path});
+  LOCKSTEP_USAGE(!set.cases.empty() || set.studies.empty(),
+                 "{} is a timing file, which is predicted and not run; try: lockstep simulate {}",
+                 options.path, options.path);
+  const std::vector<NamedCase> cases = select_cases(std::move(set.cases), options.selection);
   const NamedCase& named = chosen_case(cases, options.which);
   std::unique_ptr<ResultFile> dot_file;
   if (!options.dot_path.empty()) dot_file = std::make_unique<ResultFile>(options.dot_path);

@@ -21,6 +21,8 @@
 #include "harness/report/text_style.h"
 #include "harness/scenario.h"
 #include "harness/suite.h"
+#include "harness/timing/predict.h"
+#include "harness/wall_clock.h"
 
 namespace lockstep::harness::cli {
 
@@ -58,21 +60,34 @@ void parse_shard(const std::string& text, Selection& selection) {
   selection.num_shards = num_shards;
 }
 
-/// The cases to run. An empty shard is fine, a filter that fits nothing is a mistake.
-std::vector<NamedCase> chosen_cases(const RunOptions& options) {
-  std::vector<NamedCase> cases = load_scenarios(options.paths).cases;
-  const std::size_t num_loaded = cases.size();
+/// What is judged: cases in child processes, then studies in this one.
+struct Chosen {
+  std::vector<NamedCase> cases;
+  std::vector<TimingStudy> studies;
+};
+
+/// The cases to run. An empty shard is fine, a filter that fits nothing is a mistake. Predictions
+/// are the same on every transport, so they are left to the simulator.
+Chosen chosen(const RunOptions& options) {
+  ScenarioSet set = load_scenarios(options.paths);
+  const std::size_t num_loaded = set.cases.size() + set.studies.size();
   Selection filter = options.selection;
   filter.shard = filter.num_shards = 1;
-  cases = select_cases(std::move(cases), filter);
-  LOCKSTEP_USAGE(!cases.empty(),
+  std::vector<NamedCase> cases = select_cases(std::move(set.cases), filter);
+  std::vector<TimingStudy> studies;
+  if (options.judging.backend == "sim") {
+    studies = select_studies(std::move(set.studies), filter, 0);
+  }
+  LOCKSTEP_USAGE(!cases.empty() || !studies.empty(),
                  "no case matches --filter '{}' ({} loaded; `lockstep list` shows "
                  "what they are called)",
                  filter.filter, num_loaded);
   Selection shard;
   shard.shard = options.selection.shard;
   shard.num_shards = options.selection.num_shards;
-  return select_cases(std::move(cases), shard);
+  const std::size_t num_cases = cases.size();
+  return {select_cases(std::move(cases), shard),
+          select_studies(std::move(studies), shard, num_cases)};
 }
 
 /// The reports of one run and what they are written to.
@@ -115,12 +130,30 @@ class Reports {
   std::vector<std::unique_ptr<Report>> reports_;
 };
 
+/// Judges studies behind the cases of a suite that was not ended early.
+void judge_studies(const std::vector<TimingStudy>& studies, const SuiteOptions& options,
+                   const SuiteEvents& events, SuiteSummary& summary) {
+  const double start_s = wall_seconds();
+  summary.num_cases += static_cast<std::int64_t>(studies.size());
+  for (const TimingStudy& study : studies) {
+    if (summary.signal != 0 || summary.stopped_at_failure) break;
+    const CaseResult result =
+        judge_one({study.file, "", {}}, [&](const NamedCase&) { return judge_study(study); });
+    tally(result, summary);
+    events.case_done(result);
+    events.progress(summary.num_done());
+    summary.stopped_at_failure =
+        options.fail_fast && summary.failed > 0 && summary.num_done() < summary.num_cases;
+  }
+  summary.seconds += wall_seconds() - start_s;
+}
+
 int run(RunOptions& options) {
   check_judging_options(options.judging);
   LOCKSTEP_USAGE(options.judging.against.empty() || options.selection.sync.empty(),
                  "--against {} compares what each case says with {}; leave out --sync",
                  options.judging.against, options.judging.against);
-  const std::vector<NamedCase> cases = chosen_cases(options);
+  const auto [cases, studies] = chosen(options);
   Reports reports(options);
 
   // Ranks of a real run are processes themselves and keep the processors busy.
@@ -131,7 +164,7 @@ int run(RunOptions& options) {
   options.suite.process_end = [judge] { judge->end(); };
 
   SuiteInfo info;
-  info.num_cases = static_cast<std::int64_t>(cases.size());
+  info.num_cases = static_cast<std::int64_t>(cases.size() + studies.size());
   info.backend = options.judging.backend;
   info.replay_options = replay_options(options.judging, options.selection);
   Progress progress(info.num_cases);
@@ -142,9 +175,10 @@ int run(RunOptions& options) {
     reports.case_done(result);
   };
   reports.begin(info);
-  const SuiteSummary summary = run_suite(
+  SuiteSummary summary = run_suite(
       cases, options.suite, [judge](const NamedCase& named) { return judge->judge(named); },
       events);
+  judge_studies(studies, options.suite, events, summary);
   progress.clear();
   reports.end(summary);
   return exit_status(summary);

@@ -148,6 +148,7 @@ std::string reason_of(const Outcome& outcome) {
       return deadlock_reason(outcome);
     case OutcomeKind::kError:
     case OutcomeKind::kCrash:
+    case OutcomeKind::kPredicted:
       break;
   }
   for (const RankState& state : outcome.ranks) {

@@ -98,7 +98,7 @@ void decode(const Json& json, Ending& value) {
   value = enum_by_name(json.get<std::string>(), Ending::kCrashed);
 }
 void decode(const Json& json, OutcomeKind& value) {
-  value = enum_by_name(json.get<std::string>(), OutcomeKind::kCrash);
+  value = enum_by_name(json.get<std::string>(), OutcomeKind::kPredicted);
 }
 
 template <class Record>

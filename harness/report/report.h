@@ -18,7 +18,7 @@ const char* to_string(Verdict verdict);
 /// with the simulator's, they were equal.
 Verdict verdict_of(const CaseResult& result);
 
-inline constexpr std::size_t kNumOutcomeKinds = 6;
+inline constexpr std::size_t kNumOutcomeKinds = 7;
 
 /// Known before anything runs.
 struct SuiteInfo {

@@ -157,6 +157,9 @@ std::string case_label(const std::string& file, const std::string& name) {
 }
 
 std::string replay_command(const CaseResult& result, const std::string& replay_options) {
+  if (result.outcome.kind == OutcomeKind::kPredicted) {
+    return "lockstep simulate " + shell_word(result.file);
+  }
   std::string out = "lockstep replay " + shell_word(result.file);
   if (!result.name.empty()) out += " --case " + shell_word(result.name);
   if (!result.of_one_schedule || result.schedule.empty()) return out + replay_options;
@@ -193,7 +196,7 @@ std::string describe_case(const CaseResult& result, const CaseTextOptions& optio
     }
   }
   body += describe_steps(result.steps, options.every_step);
-  if (result.internal_error.empty()) {
+  if (result.internal_error.empty() && result.outcome.kind != OutcomeKind::kPredicted) {
     body += evidence_text(result.outcome);
     body += fmt::format("  rank 0 issued {} bucket all-reduces and rebuilt its buckets {} times",
                         result.bucket_all_reduces, result.rebuilds);

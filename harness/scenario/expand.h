@@ -31,7 +31,7 @@ inline Position cite(const TreeNode& tree, const std::vector<std::string>& keys)
 class CaseFindings {
  public:
   template <class T>
-  void check(const T& value, const TreeNode& tree, const Findings& read, const std::string& name) {
+  void check(T& value, const TreeNode& tree, const Findings& read, const std::string& name) {
     for (const CaseFinding& finding : check_case(value)) {
       const bool follows_from_another =
           std::any_of(finding.keys.begin(), finding.keys.end(),

@@ -10,6 +10,7 @@
 
 #include "harness/scenario/expand.h"
 #include "harness/scenario/table_reader.h"
+#include "harness/timing/blocks.h"
 #include "harness/timing/schema.h"
 
 namespace lockstep::harness {
@@ -119,8 +120,9 @@ void read_case(const TreeNode& root, TimingCase& value, Findings& findings) {
   reader.read_all();
 }
 
-std::vector<CaseFinding> check_case(const TimingCase& value) {
-  std::vector<CaseFinding> findings;
+std::vector<CaseFinding> check_case(TimingCase& value) {
+  std::vector<CaseFinding> findings = resolve_blocks(value);
+  if (!findings.empty()) return findings;
   for (sim::timing::SetupFinding& finding : sim::timing::check_setup(value)) {
     findings.push_back({std::move(finding.keys), std::move(finding.message)});
   }

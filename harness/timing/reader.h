@@ -14,8 +14,8 @@ bool is_timing_tree(const TreeNode& root);
 /// to others. Every unknown key, wrong type and value out of range becomes a finding.
 void read_case(const TreeNode& root, TimingCase& value, Findings& findings);
 
-/// Contradictions of one point.
-std::vector<CaseFinding> check_case(const TimingCase& value);
+/// Contradictions of one point, whose blocks are resolved first.
+std::vector<CaseFinding> check_case(TimingCase& value);
 
 /// All points of a file, and its claims held against its axes.
 TimingStudy expand_study(const TreeNode& root, Findings& findings);

@@ -72,6 +72,8 @@ template <class V>
 void describe(V& v, Of<timing::LayerSetup>) {
   using S = timing::LayerSetup;
   v.field("name", &S::name, Text{}, "for tables");
+  v.field("block", &S::block, Text{},
+          "\"linear 1024 4096\": gives parameters, flops and what --measure measures");
   v.field("count", &S::count, IntRange{1, 100'000}, "so many equal layers, one after the other");
   v.field("parameters", &S::parameters, ListOf<IntRange>{{0, kInt64Max / 64}, 0, 10'000},
           "elements of each tensor, in order of registration");
