@@ -122,6 +122,8 @@ at::Tensor BlockModule::compute(const at::Tensor& given) {
       return torch::tanh(input);
     case BlockKind::kIdentity:
       return input;
+    case BlockKind::kDetach:
+      return input.detach();
     case BlockKind::kBatchNorm:
       return batch_norm(input);
     case BlockKind::kSyncBatchNorm:

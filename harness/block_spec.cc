@@ -32,6 +32,7 @@ constexpr KindEntry kKinds[] = {
     {"relu", BlockKind::kRelu, 0, "relu"},
     {"tanh", BlockKind::kTanh, 0, "tanh"},
     {"identity", BlockKind::kIdentity, 0, "identity"},
+    {"detach", BlockKind::kDetach, 0, "detach"},
     {"batch_norm", BlockKind::kBatchNorm, 1, "batch_norm 8"},
     {"sync_batch_norm", BlockKind::kSyncBatchNorm, 1, "sync_batch_norm 8"},
     {"layer_norm", BlockKind::kLayerNorm, 1, "layer_norm 8"},
@@ -317,6 +318,7 @@ BlockOutput block_output(const BlockSpec& spec, const SampleShape& input) {
     case BlockKind::kRelu:
     case BlockKind::kTanh:
     case BlockKind::kIdentity:
+    case BlockKind::kDetach:
     case BlockKind::kDropout:
     case BlockKind::kAllToAll:
       return {input, ""};

@@ -13,6 +13,7 @@ enum class BlockKind {
   kRelu,
   kTanh,
   kIdentity,
+  kDetach,
   kBatchNorm,
   kSyncBatchNorm,
   kLayerNorm,

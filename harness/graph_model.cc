@@ -33,8 +33,9 @@ at::ScalarType dtype_of(const std::string& name) {
 /// A replica on its way through the model.
 struct Passage {
   const CompiledRoute* route = nullptr;
-  at::Tensor value;                 ///< what the next stage is given
-  std::vector<at::Tensor> outputs;  ///< of the stage in progress, in its order
+  const BlockWatcher* watcher = nullptr;  ///< never null; may be empty
+  at::Tensor value;                       ///< what the next stage is given
+  std::vector<at::Tensor> outputs;        ///< of the stage in progress, in its order
 
   bool runs(std::size_t stage, std::size_t block) const {
     return stage < route->stages.size() && route->stages[stage][block] != nullptr;
@@ -44,8 +45,9 @@ struct Passage {
   }
 };
 
-/// Runs one block of every replica whose route has it.
-void run_block(std::vector<Passage>& passages, std::size_t stage, std::size_t block) {
+/// Runs one block of every replica whose route has it. `index`: its place in model.blocks.
+void run_block(std::vector<Passage>& passages, std::size_t stage, std::size_t block,
+               std::int64_t index) {
   std::vector<BlockModule*> modules;
   std::vector<at::Tensor> inputs;
   for (const Passage& passage : passages) {
@@ -64,6 +66,10 @@ void run_block(std::vector<Passage>& passages, std::size_t stage, std::size_t bl
       at::Tensor& output = outputs[next++];
       passage.outputs.push_back(passage.route->muted[stage][block] ? output * 0
                                                                    : std::move(output));
+      if (*passage.watcher) {
+        (*passage.watcher)(static_cast<std::int64_t>(stage), index, passage.value,
+                           passage.outputs.back());
+      }
     }
   }
 }
@@ -88,6 +94,7 @@ struct GraphModel::Impl {
   // Routes are few and recur; the full one comes first. unique_ptr: `current` stays valid.
   std::vector<std::unique_ptr<CompiledRoute>> routes;
   const CompiledRoute* current = nullptr;
+  BlockWatcher watcher;
 
   const CompiledRoute& compile(const Route& route) {
     const PlannedRoute planned = plan_route(plan, route);
@@ -174,12 +181,12 @@ std::vector<std::vector<at::Tensor>> forward_together(const std::vector<ReplicaF
   for (const ReplicaForward& replica : replicas) {
     GraphModel::Impl& impl = *replica.model->impl_;
     impl.current = &impl.find(*replica.route);
-    passages.push_back({impl.current, replica.input, {}});
+    passages.push_back({impl.current, &impl.watcher, replica.input, {}});
   }
   const auto& stages = replicas.front().model->impl_->plan.stages;
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
     for (std::size_t block = 0; block < stages[stage].size(); ++block) {
-      run_block(passages, stage, block);
+      run_block(passages, stage, block, stages[stage][block]);
     }
     for (Passage& passage : passages) {
       if (!passage.reaches_heads(stage)) {
@@ -200,6 +207,8 @@ std::vector<std::vector<at::Tensor>> forward_together(const std::vector<ReplicaF
 const std::vector<std::int64_t>& GraphModel::heads_run() const { return impl_->current->heads_run; }
 
 const std::vector<bool>& GraphModel::blocks_run() const { return impl_->current->blocks_run; }
+
+void GraphModel::watch_blocks(BlockWatcher watcher) { impl_->watcher = std::move(watcher); }
 
 void GraphModel::replace_parameter(const std::string& name) {
   const auto parameters = named_parameters();

@@ -5,6 +5,7 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +16,11 @@
 namespace lockstep::harness {
 
 struct ReplicaForward;
+
+/// Called by a forward for every block that it ran, in order, with what went in and came out.
+/// `stage` and `block` are indices as in model.forward and model.blocks.
+using BlockWatcher = std::function<void(std::int64_t stage, std::int64_t block,
+                                        const at::Tensor& input, const at::Tensor& output)>;
 
 /// Blocks are registered as children in file order; "same NAME" registers the other block's module
 /// under a second name. Parameters are drawn from the counter-based generator of (seed, stream
@@ -43,6 +49,9 @@ class GraphModel : public torch::nn::Module {
   /// Blocks that the last forward ran, as bits in block order. A module with two names counts under
   /// the name it was run by.
   const std::vector<bool>& blocks_run() const;
+
+  /// From now on forwards tell `watcher` of their blocks; an empty one ends that.
+  void watch_blocks(BlockWatcher watcher);
 
   /// Puts a new leaf of the same values in the place of a parameter, under all of its names, the
   /// way a script does that assigns to one. The old tensor stays with whoever holds it. Errors:

@@ -13,9 +13,7 @@
 #include "harness/dataset.h"
 
 namespace lockstep::harness {
-namespace {
 
-// All ranks do the same at this step, be it written as one entry or as one per rank.
 bool all_ranks_do(const Case& value, const AtSpec& at, std::int64_t step) {
   for (std::int64_t rank = 0; rank < value.world.ranks; ++rank) {
     const bool does = std::any_of(value.at.begin(), value.at.end(), [&](const AtSpec& other) {
@@ -27,6 +25,8 @@ bool all_ranks_do(const Case& value, const AtSpec& at, std::int64_t step) {
   }
   return true;
 }
+
+namespace {
 
 // What one rank decides at or before the place where ranks agree, all do.
 bool is_agreed(const Case& value, const AtSpec& at) {

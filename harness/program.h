@@ -57,6 +57,9 @@ struct Program {
 /// Two entries of [[at]] that differ in ranks and steps at most.
 bool same_action(const AtSpec& a, const AtSpec& b);
 
+/// All ranks do the same as `at` at this step, be it written as one entry or as one per rank.
+bool all_ranks_do(const Case& value, const AtSpec& at, std::int64_t step);
+
 /// Why there is no serial reference for a case, as a noun phrase ("a model with dropout"): where a
 /// forward depends on how samples are grouped. Empty where there is one.
 std::string why_no_serial(const Case& value);

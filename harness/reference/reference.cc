@@ -189,6 +189,18 @@ Program reorder(const Program& program, const SerialVariant& variant) {
   return result;
 }
 
+Run train_one(const Program& program, const Dataset& data, const std::shared_ptr<GraphModel>& model,
+              NoSync& sync) {
+  Optimizer optimizer(program.value.train.optimizer, all_parameters(*model).tensors);
+  Position position;
+  std::vector<RankRun> records(1);
+  const TrainerParts parts{program, data,      {{&program.ranks.front(), model}},
+                           sync,    optimizer, nullptr,
+                           nullptr, nullptr,   position};
+  train(parts, records);
+  return to_run(std::move(records));
+}
+
 }  // namespace
 
 Run run_replay(const Program& program, const Run& subject, ReplayDetails* details,
@@ -231,15 +243,12 @@ Run run_serial(const Program& program, const SerialVariant& variant) {
     convert(*model, variant.dtype);
   }
   NoSync sync(model, variant.shuffle);
-  Optimizer optimizer(value.train.optimizer, all_parameters(*model).tensors);
-  const Dataset data = program.data->to(variant.dtype);
-  Position position;
-  std::vector<RankRun> records(1);
-  const TrainerParts parts{used,    data,      {{&used.ranks.front(), model}},
-                           sync,    optimizer, nullptr,
-                           nullptr, nullptr,   position};
-  train(parts, records);
-  return to_run(std::move(records));
+  return train_one(used, program.data->to(variant.dtype), model, sync);
+}
+
+Run run_alone(const Program& program, const std::shared_ptr<GraphModel>& model) {
+  NoSync sync(model, /*dither=*/0);
+  return train_one(program, *program.data, model, sync);
 }
 
 }  // namespace lockstep::harness

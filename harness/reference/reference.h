@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -48,5 +49,8 @@ struct SerialVariant {
 
 /// Trains in one process on the global batch. Returns one RankRun.
 Run run_serial(const Program& program, const SerialVariant& variant);
+
+/// Trains `model` with the program of one rank, which synchronises nothing and meets nobody.
+Run run_alone(const Program& program, const std::shared_ptr<GraphModel>& model);
 
 }  // namespace lockstep::harness
