@@ -59,6 +59,41 @@ struct Cure {
   std::string description;  ///< what to change, and what the re-run showed
 };
 
+/// What came of one candidate change.
+struct TriedCure {
+  std::string name;
+  bool proven = false;
+  std::string instead;  ///< what happened in the place of a cure: "deadlock", "diverged in step 2"
+};
+
+/// A rank that others wait for.
+struct Absence {
+  std::int64_t rank = 0;
+  std::string instead;  ///< what it did in the place of joining them, in words
+};
+
+/// A collective in which ranks wait for others that never issue it.
+struct StuckCollective {
+  WaitingIn collective;
+  std::vector<std::int64_t> waiting;  ///< ascending
+  std::vector<Absence> absent;        ///< ascending
+};
+
+/// The same collective of several ranks.
+struct IssuedBy {
+  CollectiveRecord collective;
+  std::vector<std::int64_t> ranks;  ///< ascending
+};
+
+/// Where the sequences of collectives of two ranks first differ: there, what is not the same was
+/// paired, be it that the transport noticed, or that the data fitted and were mixed.
+struct WrongPairing {
+  std::int64_t seq = 0;
+  std::vector<IssuedBy> issued;       ///< by lowest rank; at least two
+  std::vector<std::int64_t> nothing;  ///< ranks that issued fewer collectives
+  bool is_mixed = false;              ///< nobody noticed: it was carried out
+};
+
 /// One line of the step table.
 struct StepSummary {
   std::int64_t step = 0;
@@ -79,6 +114,7 @@ struct RankState {
   std::vector<NeverReady> never_ready;
   std::string error_kind, error_message;
   int signal = 0;
+  std::vector<std::string> alone;  ///< scripted actions and planted mistakes that not all ranks had
 };
 
 struct Outcome {
@@ -88,7 +124,13 @@ struct Outcome {
   std::optional<Divergence> divergence;  ///< kDiverged; also what had diverged before an error
   std::vector<RankState> ranks;          ///< kDeadlock, kError, kCrash
   std::optional<MismatchInfo> mismatch;
-  std::optional<Cure> cure;                 ///< kDeadlock, kError
+  std::vector<StuckCollective> stuck;         ///< who is missing from which collective
+  std::optional<WrongPairing> wrong_pairing;  ///< where there is one and the case ended badly
+  /// How it came to this: "unfinished_hang", "unfinished_error" and "unfinished_drift", which are
+  /// the three endings of a reduction that waits for gradients that never come; "wrong_pairing".
+  std::vector<CauseHypothesis> diagnoses;
+  std::optional<Cure> cure;                 ///< the first that was proven
+  std::vector<TriedCure> cures_tried;       ///< in order
   std::string reason;                       ///< one sentence a person can act on
   std::string wait_for_text, wait_for_dot;  ///< kDeadlock
 };

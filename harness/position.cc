@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of phases; which blocks ran.
+// Names of phases.
 #include "harness/position.h"
 
 #include "core/check.h"
@@ -28,16 +28,6 @@ const char* to_string(Phase phase) {
       return "done";
   }
   throw InvariantError("unknown phase");
-}
-
-void Position::set_blocks_run(const std::vector<bool>& blocks_run) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  blocks_run_ = blocks_run;
-}
-
-std::vector<bool> Position::blocks_run() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return blocks_run_;
 }
 
 }  // namespace lockstep::harness

@@ -251,8 +251,6 @@ std::vector<NeverReady> RankBody::Impl::never_ready() const {
   if (!state.armed) {
     return result;
   }
-  const std::vector<std::string> blocks = block_names(program.value.model);
-  const std::vector<bool> blocks_run = position.blocks_run();
   for (const std::int64_t index : state.not_ready) {
     NeverReady entry;
     entry.parameter = trainable_names[static_cast<std::size_t>(index)];
@@ -261,15 +259,8 @@ std::vector<NeverReady> RankBody::Impl::never_ready() const {
         entry.bucket = member == index ? static_cast<std::int64_t>(b) : entry.bucket;
       }
     }
-    entry.why =
-        "its gradient was not computed by the backward of step " + std::to_string(position.step());
-    const std::string block = entry.parameter.substr(0, entry.parameter.find('.'));
-    for (std::size_t i = 0; i < blocks.size() && i < blocks_run.size(); ++i) {
-      if (blocks[i] == block && !blocks_run[i]) {
-        entry.why =
-            fmt::format("block {} was not run in the last forward of rank {}", block, of_rank.rank);
-      }
-    }
+    entry.step = position.forward_step();
+    entry.micro_batch = position.forward_micro_batch();
     result.push_back(std::move(entry));
   }
   return result;
@@ -325,6 +316,7 @@ RankRun RankBody::position() const {
   result.rebuilds = impl_->observer.rebuilds();
   result.events_done = impl_->disturbances.events_done();
   result.faults_done = impl_->disturbances.faults_done();
+  result.collectives = impl_->recording.records();
   return result;
 }
 

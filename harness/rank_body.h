@@ -33,7 +33,8 @@ class RankBody {
 
   /// What there is so far: after `run`, everything. While the rank is parked or stuck in a
   /// collective it may be called from another thread; it then holds no step records, only where the
-  /// rank is (at_step, at_phase, never_ready, counters). Never waits for communication.
+  /// rank is (at_step, at_phase, never_ready without reasons, counters) and what it has issued.
+  /// Never waits for communication.
   RankRun position() const;
 
   /// The complete record; after `run` has returned or thrown.

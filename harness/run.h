@@ -83,7 +83,9 @@ struct CollectiveRecord {
 struct NeverReady {
   std::string parameter;
   std::int64_t bucket = -1;
-  std::string why;  ///< "block vision was not run in step 1 on rank 1"
+  std::int64_t step = -1;         ///< of the forward that armed the reducer
+  std::int64_t micro_batch = -1;  ///< the same
+  std::string why;  ///< the edge of the graph that lost it: "block vision was not run"
 };
 
 /// Everything one rank left behind.

@@ -43,8 +43,8 @@ void archive_fields(Archive& archive, Self& self, const WaitingIn* /*record*/) {
 
 template <class Archive, class Self>
 void archive_fields(Archive& archive, Self& self, const NeverReady* /*record*/) {
-  auto& [parameter, bucket, why] = self;
-  archive(parameter, bucket, why);
+  auto& [parameter, bucket, step, micro_batch, why] = self;
+  archive(parameter, bucket, step, micro_batch, why);
 }
 
 template <class Archive, class Self>

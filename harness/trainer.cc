@@ -141,6 +141,7 @@ class Trainer {
     }
     phase(Phase::kForward, record);
     const std::vector<MicroLoss> of_replicas = forward(at, place, sync);
+    parts_.position.note_forward(plan.step, place);
     for (const std::size_t k : active_) {
       losses[k].push_back(of_replicas[k].total.item<double>());
     }
@@ -227,7 +228,6 @@ class Trainer {
   void add_losses(std::size_t k, const Part& part, const std::vector<at::Tensor>& outputs,
                   MicroLoss& losses) {
     const GraphModel& model = *parts_.replicas[k].model;
-    parts_.position.set_blocks_run(model.blocks_run());
     at::Tensor of_forward;
     for (std::size_t i = 0; i < outputs.size(); ++i) {
       const at::Tensor loss = part_loss(part, model.heads_run()[i], outputs[i]);

@@ -154,6 +154,7 @@ class SimExecutor final : public Executor {
         record.at_step = stuck[rank].at_step;
         record.at_phase = stuck[rank].at_phase;
         record.never_ready = stuck[rank].never_ready;
+        record.collectives = stuck[rank].collectives;
       }
       run.ranks.push_back(std::move(record));
     }

@@ -43,15 +43,35 @@ void check_divergence(const ExpectSpec& expect, const Outcome& outcome, Complain
     complaints.list.push_back(fmt::format("expected rank {} among the diverging ranks, got [{}]",
                                           *expect.rank, fmt::join(divergence.ranks, ", ")));
   }
-  if (!expect.cause.empty()) {
-    std::vector<std::string> names;
-    for (const CauseHypothesis& cause : divergence.causes) {
+}
+
+// Of a divergence or of any other bad end.
+void check_cause(const ExpectSpec& expect, const Outcome& outcome, Complaints& complaints) {
+  if (expect.cause.empty()) {
+    return;
+  }
+  std::vector<std::string> names;
+  for (const CauseHypothesis& diagnosis : outcome.diagnoses) {
+    names.push_back(diagnosis.name);
+  }
+  if (outcome.divergence) {
+    for (const CauseHypothesis& cause : outcome.divergence->causes) {
       names.push_back(cause.name);
     }
-    if (std::find(names.begin(), names.end(), expect.cause) == names.end()) {
-      complaints.list.push_back(fmt::format("expected cause \"{}\" among those that fit, got [{}]",
-                                            expect.cause, fmt::join(names, ", ")));
-    }
+  }
+  if (std::find(names.begin(), names.end(), expect.cause) == names.end()) {
+    complaints.list.push_back(fmt::format("expected cause \"{}\" among those that fit, got [{}]",
+                                          expect.cause, fmt::join(names, ", ")));
+  }
+}
+
+// Several changes may cure a case; the one that is named must be among those that were proven.
+void check_cure(const ExpectSpec& expect, const Outcome& outcome, Complaints& complaints) {
+  const bool is_proven = std::any_of(
+      outcome.cures_tried.begin(), outcome.cures_tried.end(),
+      [&](const TriedCure& tried) { return tried.proven && tried.name == expect.cure; });
+  if (!is_proven) {
+    complaints.expect_text("the cure", expect.cure, outcome.cure ? outcome.cure->name : "none");
   }
 }
 
@@ -159,6 +179,7 @@ std::vector<std::string> complaints_about(const ExpectSpec& expect, const CaseRe
   if (complaints.list.empty()) {
     if (outcome.kind == OutcomeKind::kDiverged) {
       check_divergence(expect, outcome, complaints);
+      check_never_ready(expect, outcome, complaints);
     } else if (outcome.kind == OutcomeKind::kDeadlock) {
       check_waiting(expect, outcome, complaints);
       check_never_ready(expect, outcome, complaints);
@@ -169,7 +190,8 @@ std::vector<std::string> complaints_about(const ExpectSpec& expect, const CaseRe
       check_error(expect, outcome, complaints);
       check_never_ready(expect, outcome, complaints);
     }
-    complaints.expect_text("the cure", expect.cure, outcome.cure ? outcome.cure->name : "none");
+    check_cause(expect, outcome, complaints);
+    check_cure(expect, outcome, complaints);
   }
   if (expect.bucket_all_reduces) {
     complaints.expect("bucket all_reduces on rank 0:", *expect.bucket_all_reduces,

@@ -12,6 +12,8 @@
 #include "harness/judge/cause_hypotheses.h"
 #include "harness/judge/cures.h"
 #include "harness/judge/divergence.h"
+#include "harness/judge/lost_gradients.h"
+#include "harness/judge/standstill.h"
 #include "harness/judge/wait_for.h"
 #include "harness/model.h"
 #include "harness/program.h"
@@ -32,9 +34,21 @@ bool any_ending(const Run& run, Ending ending) {
                      [&](const RankRun& rank) { return rank.ending == ending; });
 }
 
-RankState state_of(const RankRun& rank) {
-  return {rank.rank,        rank.ending,     rank.at_step,       rank.at_phase, rank.waiting,
-          rank.never_ready, rank.error_kind, rank.error_message, rank.signal};
+RankState state_of(const Case& value, const RankRun& rank) {
+  return {rank.rank,       rank.ending,
+          rank.at_step,    rank.at_phase,
+          rank.waiting,    rank.never_ready,
+          rank.error_kind, rank.error_message,
+          rank.signal,     done_alone(value, rank)};
+}
+
+// Steps from the first to the last that some rank completed.
+std::int64_t num_steps_made(const Run& run) {
+  std::int64_t count = 0;
+  for (const RankRun& rank : run.ranks) {
+    count = std::max(count, rank.steps.empty() ? 0 : rank.steps.back().step + 1);
+  }
+  return count;
 }
 
 double mean_of(const std::vector<double>& values) {
@@ -43,11 +57,19 @@ double mean_of(const std::vector<double>& values) {
                               static_cast<double>(values.size());
 }
 
+Program first_steps(Program program, std::int64_t count) {
+  for (RankProgram& rank : program.ranks) {
+    rank.steps.resize(std::min(rank.steps.size(), static_cast<std::size_t>(count)));
+  }
+  return program;
+}
+
 // Everything the references computed for one case.
 struct Evidence {
   Program replay_program;
   std::optional<Run> replay, serial;
   std::optional<DerivedBound> bound;
+  std::optional<Run> exact;  // float64, for losses, where no bound is derived
 };
 
 class Judge {
@@ -61,7 +83,8 @@ class Judge {
           return rank.ending == Ending::kFinished || rank.ending == Ending::kLeft;
         });
     try {
-      run_references();
+      // What no rank came to is not compared.
+      run_references(ended_well ? value_.train.steps : num_steps_made(subject_), ended_well);
     } catch (const std::exception&) {
       // What fails on every rank may fail in one process too; then only the endings count.
       if (ended_well) {
@@ -78,22 +101,21 @@ class Judge {
 
   std::vector<StepSummary> steps() const {
     std::vector<StepSummary> summaries;
-    std::size_t num_steps = 0;
-    for (const RankRun& rank : subject_.ranks) {
-      num_steps = std::max(num_steps, rank.steps.size());
-    }
-    for (std::size_t at = 0; at < num_steps; ++at) {
+    const std::int64_t num_steps = num_steps_made(subject_);
+    for (std::int64_t step = 0; step < num_steps; ++step) {
       StepSummary summary;
+      summary.step = step;
       for (const RankRun& rank : subject_.ranks) {
-        const bool has_step = at < rank.steps.size();
-        summary.checksums.push_back(has_step ? checksum(rank.steps[at].parameters) : 0);
-        if (has_step) {
-          summary.step = rank.steps[at].step;
-          summary.losses.push_back(mean_of(rank.steps[at].losses));
+        const StepRecord* record = find_step(rank, step);
+        summary.checksums.push_back(record != nullptr ? checksum(record->parameters) : 0);
+        if (record != nullptr) {
+          summary.losses.push_back(mean_of(record->losses));
         }
       }
-      add_reference(at, summary);
-      summaries.push_back(std::move(summary));
+      if (!summary.losses.empty()) {
+        add_reference(summary);
+        summaries.push_back(std::move(summary));
+      }
     }
     return summaries;
   }
@@ -107,25 +129,28 @@ class Judge {
     if (evidence_.replay) {
       outcome_.oracles.emplace_back("replay");
     }
-    if (serial() != nullptr) {
+    if (evidence_.serial || evidence_.bound) {
       outcome_.oracles.emplace_back("serial");
     }
   }
 
-  void run_references() {
+  void run_references(std::int64_t num_steps, bool ended_well) {
     const auto data = draw_data(value_);
-    evidence_.replay_program = compile_replay(value_, data);
+    evidence_.replay_program = first_steps(compile_replay(value_, data), num_steps);
     if (promises(expect_, "replay")) {
       evidence_.replay = run_replay(evidence_.replay_program, subject_);
     }
     if (!promises(expect_, "serial") || !why_no_serial(value_).empty()) {
       return;
     }
-    Program serial = compile_serial(value_, data);
+    Program serial = first_steps(compile_serial(value_, data), num_steps);
     if (value_.data.exact || is_one_batch(value_)) {
       evidence_.serial = run_serial(serial, {value_.model.dtype, 0, 1});
-    } else {
+    } else if (ended_well || !evidence_.replay) {
       evidence_.bound.emplace(std::move(serial));
+    } else {
+      // The replay, which needs no bound, says already whether something was wrong before the end.
+      evidence_.exact = run_serial(serial, {"float64", 0, 1});
     }
   }
 
@@ -141,19 +166,41 @@ class Judge {
       return refuse_inexact();
     }
     for (const RankRun& rank : subject_.ranks) {
-      outcome_.ranks.push_back(state_of(rank));
+      outcome_.ranks.push_back(state_of(value_, rank));
     }
     outcome_.mismatch = subject_.mismatch;
+    outcome_.stuck = stuck_collectives(subject_);
     outcome_.divergence = compare().divergence;
+    explain();
     if (outcome_.kind == OutcomeKind::kDeadlock) {
       outcome_.wait_for_text = wait_for_text(outcome_.ranks);
       outcome_.wait_for_dot = wait_for_dot(outcome_.ranks);
     }
-    if (simulator_ != nullptr && outcome_.kind != OutcomeKind::kCrash) {
-      outcome_.cure = find_cure(value_, *simulator_);
+    if (outcome_.kind != OutcomeKind::kCrash) {
+      search_cure();
     }
     outcome_.reason = reason_of(outcome_);
     return true;
+  }
+
+  // What led to a bad end, once the ranks and the kind are known.
+  void explain() {
+    const bool lost =
+        std::any_of(outcome_.ranks.begin(), outcome_.ranks.end(),
+                    [](const RankState& state) { return !state.never_ready.empty(); });
+    if (lost) {
+      explain_never_ready(compile_subject(value_, evidence_.replay_program.data), outcome_.ranks);
+    }
+    outcome_.wrong_pairing = first_wrong_pairing(subject_);
+    outcome_.diagnoses = diagnoses_of(outcome_);
+  }
+
+  void search_cure() {
+    if (simulator_ != nullptr) {
+      CureSearch search = find_cures(value_, *simulator_, expect_.cure);
+      outcome_.cure = std::move(search.cure);
+      outcome_.cures_tried = std::move(search.tried);
+    }
   }
 
   // A case that claims to be exact and is not proves nothing: it is refused.
@@ -250,8 +297,13 @@ class Judge {
       // A reduction that was never finished is the likeliest reason; say so with its parameters.
       for (const RankRun& rank : subject_.ranks) {
         if (!rank.never_ready.empty()) {
-          outcome_.ranks.push_back(state_of(rank));
+          outcome_.ranks.push_back(state_of(value_, rank));
         }
+      }
+      explain();
+      // Wrong numbers have causes; what was never finished or wrongly paired has cures.
+      if (!outcome_.diagnoses.empty()) {
+        search_cure();
       }
     } else {
       outcome_.kind = evidence_.bound ? OutcomeKind::kWithinBound : OutcomeKind::kEqual;
@@ -263,23 +315,31 @@ class Judge {
     if (evidence_.serial) {
       return &*evidence_.serial;
     }
-    return evidence_.bound ? &evidence_.bound->exact() : nullptr;
+    if (evidence_.bound) {
+      return &evidence_.bound->exact();
+    }
+    return evidence_.exact ? &*evidence_.exact : nullptr;
   }
 
-  void add_reference(std::size_t at, StepSummary& summary) const {
+  void add_reference(StepSummary& summary) const {
     const Run* serial = this->serial();
-    if (serial != nullptr && at < serial->ranks.front().steps.size()) {
-      summary.reference_loss = mean_of(serial->ranks.front().steps[at].losses);
+    const StepRecord* of_serial =
+        serial != nullptr ? find_step(serial->ranks.front(), summary.step) : nullptr;
+    if (of_serial != nullptr) {
+      summary.reference_loss = mean_of(of_serial->losses);
     }
-    if (!evidence_.replay || at >= evidence_.replay->ranks.front().steps.size()) {
+    const StepRecord* of_replay =
+        evidence_.replay ? find_step(evidence_.replay->ranks.front(), summary.step) : nullptr;
+    if (of_replay == nullptr) {
       return;
     }
-    summary.reference_checksum = checksum(evidence_.replay->ranks.front().steps[at].parameters);
+    summary.reference_checksum = checksum(of_replay->parameters);
     if (serial == nullptr) {
       std::vector<double> losses;
       for (const RankRun& rank : evidence_.replay->ranks) {
-        if (at < rank.steps.size() && !rank.steps[at].losses.empty()) {
-          losses.push_back(mean_of(rank.steps[at].losses));
+        const StepRecord* record = find_step(rank, summary.step);
+        if (record != nullptr && !record->losses.empty()) {
+          losses.push_back(mean_of(record->losses));
         }
       }
       summary.reference_loss = mean_of(losses);

@@ -5,50 +5,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
-#include "core/check.h"
+#include "harness/report/printable.h"
+#include "harness/report/standing.h"
 
 namespace lockstep::harness {
 namespace {
-
-std::string collective_text(const WaitingIn& waiting) {
-  std::string text = waiting.collective;
-  if (!waiting.site.empty()) {
-    text += waiting.bucket >= 0 ? fmt::format(" of {} {}", waiting.site, waiting.bucket)
-                                : fmt::format(" of {}", waiting.site);
-  }
-  if (waiting.step >= 0) {
-    text += fmt::format(" in step {}", waiting.step);
-  }
-  return fmt::format("{} (collective {})", text, waiting.seq);
-}
-
-std::string ranks_text(const std::vector<std::int64_t>& ranks) {
-  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
-}
-
-std::string state_text(const RankState& state) {
-  switch (state.ending) {
-    case Ending::kWaiting:
-      return state.waiting
-                 ? fmt::format("waits in {} for {}", collective_text(*state.waiting),
-                               ranks_text(state.waiting->waiting_for))
-                 : fmt::format("stands still in {} of step {}", state.at_phase, state.at_step);
-    case Ending::kFailed:
-      return fmt::format("failed in {} of step {}: {}: {}", state.at_phase, state.at_step,
-                         state.error_kind, state.error_message);
-    case Ending::kLeft:
-      return fmt::format("left the training loop in step {}", state.at_step);
-    case Ending::kCrashed:
-      return state.signal != 0
-                 ? fmt::format("was ended by signal {} in step {}", state.signal, state.at_step)
-                 : fmt::format("ended its process in step {}: {}", state.at_step,
-                               state.error_message);
-    case Ending::kFinished:
-      return "finished all its steps";
-  }
-  throw InvariantError("unknown ending");
-}
 
 std::string parameters_text(const RankState& state) {
   std::vector<std::string> names;
@@ -58,29 +21,37 @@ std::string parameters_text(const RankState& state) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-std::string escaped(const std::string& text) {
+// Long lines would make a node as wide as the picture.
+constexpr std::size_t kLabelColumns = 60;
+
+std::string label_text(const std::string& text) {
   std::string result;
+  std::size_t column = 0;
   for (const char c : text) {
+    if ((c == ' ' && column >= kLabelColumns) || c == '\n') {
+      result += "\\n";
+      column = 0;
+      continue;
+    }
     if (c == '"' || c == '\\') {
       result += '\\';
     }
-    result += c == '\n' ? ' ' : c;
+    result += c;
+    ++column;
   }
   return result;
 }
 
 std::string deadlock_reason(const Outcome& outcome) {
   std::string reason;
-  for (const RankState& state : outcome.ranks) {
-    if (state.waiting) {
-      reason = fmt::format("rank {} {}", state.rank, state_text(state));
-      break;
-    }
-  }
-  for (const RankState& state : outcome.ranks) {
-    if (!state.waiting) {
-      reason += fmt::format("; rank {} {}", state.rank, state_text(state));
-      break;
+  const std::vector<AlikeRanks> groups = alike_ranks(outcome.ranks);
+  for (const bool waits : {true, false}) {
+    const auto group = std::find_if(groups.begin(), groups.end(), [&](const AlikeRanks& ranks) {
+      return ranks.first->waiting.has_value() == waits;
+    });
+    if (group != groups.end()) {
+      reason += fmt::format("{}rank {} {}", reason.empty() ? "" : "; ", group->first->rank,
+                            standing_text(*group->first));
     }
   }
   for (const RankState& state : outcome.ranks) {
@@ -108,9 +79,10 @@ std::string divergence_reason(const Divergence& divergence) {
 
 std::string wait_for_text(const std::vector<RankState>& ranks) {
   std::string text;
-  for (const RankState& state : ranks) {
-    text += fmt::format("rank {} {}\n", state.rank, state_text(state));
-    for (const NeverReady& entry : state.never_ready) {
+  for (const AlikeRanks& group : alike_ranks(ranks)) {
+    text += fmt::format("{}: {}\n", rank_list(group.ranks),
+                        standing_text(*group.first, group.ranks.size() > 1));
+    for (const NeverReady& entry : group.first->never_ready) {
       text += fmt::format("  never ready: {} (bucket {}): {}\n", entry.parameter, entry.bucket,
                           entry.why);
     }
@@ -119,15 +91,26 @@ std::string wait_for_text(const std::vector<RankState>& ranks) {
 }
 
 std::string wait_for_dot(const std::vector<RankState>& ranks) {
+  const std::vector<AlikeRanks> groups = alike_ranks(ranks);
   std::string text = "digraph wait_for {\n  rankdir=LR;\n  node [shape=box];\n";
-  for (const RankState& state : ranks) {
-    text += fmt::format("  r{} [label=\"rank {}\\n{}\"];\n", state.rank, state.rank,
-                        escaped(state_text(state)));
-    if (state.waiting) {
-      for (const std::int64_t other : state.waiting->waiting_for) {
-        text += fmt::format("  r{} -> r{} [label=\"{} {}\"];\n", state.rank, other,
-                            state.waiting->collective, state.waiting->seq);
-      }
+  for (const AlikeRanks& group : groups) {
+    const RankState& state = *group.first;
+    text += fmt::format("  r{} [label=\"{}\\n{}\"{}];\n", state.rank, rank_list(group.ranks),
+                        label_text(standing_text(state, group.ranks.size() > 1)),
+                        state.waiting ? "" : ", style=rounded");
+    if (!state.waiting) {
+      continue;
+    }
+    std::set<std::int64_t> targets;
+    for (const std::int64_t other : state.waiting->waiting_for) {
+      const auto target = std::find_if(groups.begin(), groups.end(), [&](const AlikeRanks& each) {
+        return std::find(each.ranks.begin(), each.ranks.end(), other) != each.ranks.end();
+      });
+      targets.insert(target == groups.end() ? other : target->first->rank);
+    }
+    for (const std::int64_t target : targets) {
+      text += fmt::format("  r{} -> r{} [label=\"{} {}\"];\n", state.rank, target,
+                          state.waiting->collective, state.waiting->seq);
     }
   }
   return text + "}\n";
@@ -153,7 +136,7 @@ std::string reason_of(const Outcome& outcome) {
   }
   for (const RankState& state : outcome.ranks) {
     if (state.ending == Ending::kFailed || state.ending == Ending::kCrashed) {
-      return fmt::format("rank {} {}", state.rank, state_text(state));
+      return fmt::format("rank {} {}", state.rank, standing_text(state));
     }
   }
   return "";

@@ -9,11 +9,12 @@
 
 namespace lockstep::harness {
 
-/// One line per rank: what it waits in and for whom, or how it ended, and the parameters that its
-/// reducer still expected.
+/// One line for ranks that stand alike: what they wait in and for whom, or how they ended, and the
+/// parameters that their reducers still expected.
 std::string wait_for_text(const std::vector<RankState>& ranks);
 
-/// The same as a Graphviz digraph: an edge from each waiting rank to each rank it waits for.
+/// The same as a Graphviz digraph: a node for ranks that stand alike, named after the lowest, and
+/// an edge from those that wait to those that they wait for.
 std::string wait_for_dot(const std::vector<RankState>& ranks);
 
 /// One sentence a person can act on.

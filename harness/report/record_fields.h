@@ -53,6 +53,15 @@ struct Fields<Cure> {
 };
 
 template <>
+struct Fields<TriedCure> {
+  template <class R, class F>
+  static void visit(R& record, F&& f) {
+    auto& [name, proven, instead] = record;
+    f("name", name), f("proven", proven), f("instead", instead);
+  }
+};
+
+template <>
 struct Fields<StepSummary> {
   template <class R, class F>
   static void visit(R& record, F&& f) {
@@ -76,8 +85,55 @@ template <>
 struct Fields<NeverReady> {
   template <class R, class F>
   static void visit(R& record, F&& f) {
-    auto& [parameter, bucket, why] = record;
-    f("parameter", parameter), f("bucket", bucket), f("why", why);
+    auto& [parameter, bucket, step, micro_batch, why] = record;
+    f("parameter", parameter), f("bucket", bucket), f("step", step);
+    f("micro_batch", micro_batch), f("why", why);
+  }
+};
+
+template <>
+struct Fields<CollectiveRecord> {
+  template <class R, class F>
+  static void visit(R& record, F&& f) {
+    auto& [collective, site, step, numel, dtype, bucket] = record;
+    f("collective", collective), f("site", site), f("step", step), f("numel", numel);
+    f("dtype", dtype), f("bucket", bucket);
+  }
+};
+
+template <>
+struct Fields<Absence> {
+  template <class R, class F>
+  static void visit(R& record, F&& f) {
+    auto& [rank, instead] = record;
+    f("rank", rank), f("instead", instead);
+  }
+};
+
+template <>
+struct Fields<StuckCollective> {
+  template <class R, class F>
+  static void visit(R& record, F&& f) {
+    auto& [collective, waiting, absent] = record;
+    f("collective", collective), f("waiting", waiting), f("absent", absent);
+  }
+};
+
+template <>
+struct Fields<IssuedBy> {
+  template <class R, class F>
+  static void visit(R& record, F&& f) {
+    auto& [collective, ranks] = record;
+    f("collective", collective), f("ranks", ranks);
+  }
+};
+
+template <>
+struct Fields<WrongPairing> {
+  template <class R, class F>
+  static void visit(R& record, F&& f) {
+    auto& [seq, issued, nothing, is_mixed] = record;
+    f("seq", seq), f("issued", issued), f("nothing", nothing), f("is_mixed", is_mixed);
   }
 };
 
@@ -85,11 +141,11 @@ template <>
 struct Fields<RankState> {
   template <class R, class F>
   static void visit(R& record, F&& f) {
-    auto& [rank, ending, at_step, at_phase, waiting, never_ready, error_kind, error_message,
-           signal] = record;
+    auto& [rank, ending, at_step, at_phase, waiting, never_ready, error_kind, error_message, signal,
+           alone] = record;
     f("rank", rank), f("ending", ending), f("at_step", at_step), f("at_phase", at_phase);
     f("waiting", waiting), f("never_ready", never_ready), f("error_kind", error_kind);
-    f("error_message", error_message), f("signal", signal);
+    f("error_message", error_message), f("signal", signal), f("alone", alone);
   }
 };
 
@@ -107,10 +163,12 @@ template <>
 struct Fields<Outcome> {
   template <class R, class F>
   static void visit(R& record, F&& f) {
-    auto& [kind, oracles, worst, divergence, ranks, mismatch, cure, reason, wait_for_text,
-           wait_for_dot] = record;
+    auto& [kind, oracles, worst, divergence, ranks, mismatch, stuck, wrong_pairing, diagnoses, cure,
+           cures_tried, reason, wait_for_text, wait_for_dot] = record;
     f("kind", kind), f("oracles", oracles), f("worst", worst), f("divergence", divergence);
-    f("ranks", ranks), f("mismatch", mismatch), f("cure", cure), f("reason", reason);
+    f("ranks", ranks), f("mismatch", mismatch), f("stuck", stuck);
+    f("wrong_pairing", wrong_pairing), f("diagnoses", diagnoses), f("cure", cure);
+    f("cures_tried", cures_tried), f("reason", reason);
     f("wait_for_text", wait_for_text), f("wait_for_dot", wait_for_dot);
   }
 };

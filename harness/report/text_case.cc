@@ -6,74 +6,13 @@
 
 #include "harness/report/printable.h"
 #include "harness/report/report.h"
+#include "harness/report/standing.h"
+#include "harness/report/text_standing.h"
 #include "harness/report/text_style.h"
 
 namespace lockstep::harness {
 
 namespace {
-
-/// "step 2, backward"; "construction" for what comes before the first step.
-std::string moment(std::int64_t step, const std::string& phase) {
-  if (step < 0) return phase.empty() ? "before the first step" : phase;
-  return phase.empty() ? fmt::format("step {}", step) : fmt::format("step {}, {}", step, phase);
-}
-
-std::string waiting_text(const WaitingIn& waiting) {
-  std::string where = waiting.site;
-  if (waiting.bucket >= 0) where += fmt::format(" {}", waiting.bucket);
-  if (waiting.step >= 0) where += fmt::format(", step {}", waiting.step);
-  std::string out = fmt::format("waits in {} (seq {}; {})", waiting.collective, waiting.seq, where);
-  if (waiting.numel > 0) out += fmt::format(", {} x {}", waiting.numel, waiting.dtype);
-  if (!waiting.waiting_for.empty()) out += fmt::format(", for {}", rank_list(waiting.waiting_for));
-  return out;
-}
-
-std::string standing(const RankState& state) {
-  const std::string at = moment(state.at_step, state.at_phase);
-  switch (state.ending) {
-    case Ending::kFinished:
-      return "finished";
-    case Ending::kLeft:
-      return fmt::format("left the training loop ({})", at);
-    case Ending::kFailed:
-      return fmt::format("failed ({}) with {}: {}", at, state.error_kind, state.error_message);
-    case Ending::kWaiting:
-      if (state.waiting) return waiting_text(*state.waiting);
-      return fmt::format("stands still outside any collective ({}): {}", at, state.error_kind);
-    case Ending::kCrashed:
-      if (state.signal == 0)
-        return fmt::format("ended by itself ({}): {}", at, state.error_message);
-      return fmt::format("was ended by {} ({})", signal_name(state.signal), at);
-  }
-  return "unknown";
-}
-
-/// Parameters that share bucket and reason share a line.
-std::string never_ready_text(const std::vector<NeverReady>& entries, const std::string& indent) {
-  std::string out;
-  for (std::size_t i = 0; i < entries.size();) {
-    std::string names;
-    const NeverReady& first = entries[i];
-    for (; i < entries.size() && entries[i].bucket == first.bucket && entries[i].why == first.why;
-         ++i) {
-      names += (names.empty() ? "" : ", ") + entries[i].parameter;
-    }
-    out += fmt::format("{}never ready: {}", indent, indented(names, indent));
-    if (first.bucket >= 0) out += fmt::format(" (bucket {})", first.bucket);
-    if (!first.why.empty()) out += fmt::format(": {}", indented(first.why, indent));
-    out += '\n';
-  }
-  return out;
-}
-
-std::string ranks_text(const std::vector<RankState>& ranks) {
-  std::string out = "  how the ranks stand:\n";
-  for (const RankState& state : ranks) {
-    out += fmt::format("    rank {}: {}\n", state.rank, indented(standing(state), "      "));
-    out += never_ready_text(state.never_ready, "      ");
-  }
-  return out;
-}
 
 std::string divergence_text(const Divergence& d) {
   const std::string when = d.step < 0 ? "after construction" : fmt::format("in step {}", d.step);
@@ -113,27 +52,6 @@ std::string outcome_line(const CaseResult& result) {
         fmt::format("    distance from the serial reference: {:.6g}, derived bound {:.6g} ({}{})\n",
                     worst.observed, worst.bound, moment(worst.step, ""),
                     worst.tensor.empty() ? "" : ", " + worst.tensor);
-  }
-  return out;
-}
-
-std::string evidence_text(const Outcome& outcome) {
-  std::string out;
-  if (outcome.divergence) out += divergence_text(*outcome.divergence);
-  if (!outcome.ranks.empty()) {
-    out += ranks_text(outcome.ranks);
-  } else if (!outcome.wait_for_text.empty()) {
-    out += fmt::format("  {}\n", indented(outcome.wait_for_text, "  "));
-  }
-  if (outcome.mismatch) {
-    const MismatchInfo& m = *outcome.mismatch;
-    out += fmt::format(
-        "  mismatch in collective seq {}:\n    rank {} issued {}\n    rank {} issued {}\n", m.seq,
-        m.first_rank, indented(m.first, "      "), m.second_rank, indented(m.second, "      "));
-  }
-  if (outcome.cure) {
-    out += fmt::format("  cure, tried on the same schedule: {}\n    {}\n", outcome.cure->name,
-                       indented(outcome.cure->description, "    "));
   }
   return out;
 }
@@ -197,7 +115,8 @@ std::string describe_case(const CaseResult& result, const CaseTextOptions& optio
   }
   body += describe_steps(result.steps, options.every_step);
   if (result.internal_error.empty() && result.outcome.kind != OutcomeKind::kPredicted) {
-    body += evidence_text(result.outcome);
+    if (result.outcome.divergence) body += divergence_text(*result.outcome.divergence);
+    body += describe_standing(result.outcome);
     body += fmt::format("  rank 0 issued {} bucket all-reduces and rebuilt its buckets {} times",
                         result.bucket_all_reduces, result.rebuilds);
     if (result.trace_hash != 0) body += fmt::format("; trace {:016x}", result.trace_hash);

@@ -39,13 +39,15 @@ void check_details(const ExpectSpec& expect, const std::string& path,
   belongs(expect.rank.has_value(), diverged || failure, "rank", "diverged, error and crash");
   belongs(!expect.phase.empty(), diverged, "phase", "diverged");
   belongs(!expect.tensor.empty(), diverged, "tensor", "diverged");
-  belongs(!expect.cause.empty(), diverged, "cause", "diverged");
   belongs(!expect.oracle.empty(), diverged, "oracle", "diverged");
   belongs(!expect.waiting.empty(), deadlock, "waiting", "deadlock");
-  // In a deadlock some rank may also have failed, and an unfinished reduction may end as an error.
+  // In a deadlock some rank may also have failed, and an unfinished reduction may end as an error
+  // or as wrong numbers.
   const bool stuck = deadlock || outcome == "error";
-  belongs(!expect.never_ready.empty(), stuck, "never_ready", "deadlock and error");
-  belongs(!expect.cure.empty(), stuck, "cure", "deadlock and error");
+  belongs(!expect.cause.empty(), stuck || diverged, "cause", "diverged, deadlock and error");
+  belongs(!expect.never_ready.empty(), stuck || diverged, "never_ready",
+          "diverged, deadlock and error");
+  belongs(!expect.cure.empty(), stuck || diverged, "cure", "diverged, deadlock and error");
   belongs(!expect.error.empty(), failure || deadlock, "error", "error, crash and deadlock");
   belongs(!expect.message.empty(), failure || deadlock, "message", "error, crash and deadlock");
 }

@@ -344,17 +344,24 @@ void describe(V& v, Of<ExpectSpec>) {
                    "optimizer_state_lost",
                    "later_backward_local",
                    "local_statistics",
-                   "not_finite"}},
-          "diverged: what explains the numbers");
+                   "not_finite",
+                   "unfinished_hang",
+                   "unfinished_error",
+                   "unfinished_drift",
+                   "wrong_pairing"}},
+          "diverged: what explains the numbers; also deadlock, error: how it came to this");
   v.field("oracle", &ExpectSpec::oracle, Choices{{"ranks", "replay", "serial"}},
           "diverged: which promise broke");
   v.tables("waiting", &ExpectSpec::waiting, TablesPlace::kInline,
            "deadlock: exactly these ranks wait");
   v.tables("never_ready", &ExpectSpec::never_ready, TablesPlace::kInline,
-           "deadlock, error: parameters whose gradients never came");
+           "deadlock, error, diverged: parameters whose gradients never came");
   v.field("cure", &ExpectSpec::cure,
-          Choices{{"find_unused_parameters", "broadcast_buffers_off", "join", "all_ranks"}},
-          "deadlock, error: the change that helps");
+          Choices{{"find_unused_parameters", "static_graph", "join", "join_divide_by_active",
+                   "evaluate_inner_module", "broadcast_buffers_off", "agreed_skip",
+                   "leave_together", "evaluate_on_all_ranks", "collective_on_all_ranks",
+                   "without_extra_collective", "run_all_blocks", "all_ranks", "without_fault"}},
+          "deadlock, error, diverged: a change that was seen to help");
   v.field("error", &ExpectSpec::error, Text{}, "error, crash, deadlock: its kind");
   v.field("message", &ExpectSpec::message, Text{},
           "error, crash, deadlock: contained in its message");

@@ -134,8 +134,8 @@ constexpr const char* kTail = R"(
 #"train.batch_per_rank" = [4, 8]
 #"train.micro_batches" = [1, 2]
 
-# diverged: step, phase, rank, tensor, cause, oracle. error, crash: error, message, rank, step.
-# deadlock: waiting, error, message. deadlock, error: never_ready, cure.
+# diverged: step, phase, rank, tensor, oracle. error, crash: error, message, rank, step.
+# deadlock: waiting, error, message. diverged, deadlock, error: cause, never_ready, cure.
 # [expect.sim] and [expect.gloo] stand in the place of [expect] on that backend, [expect.torch] with
 # PyTorch's reducer; that one says why in its reason.
 [expect]

@@ -10,25 +10,34 @@ namespace lockstep::harness {
 
 std::unique_ptr<Work> RecordingCommunicator::all_reduce(at::Tensor tensor, ReduceOp op,
                                                         CollectiveTag tag) {
+  auto work = inner_.all_reduce(tensor, op, tag);
   note(CollectiveKind::kAllReduce, tensor, tag);
-  return inner_.all_reduce(std::move(tensor), op, tag);
+  return work;
 }
 
 std::unique_ptr<Work> RecordingCommunicator::broadcast(at::Tensor tensor, std::int64_t root,
                                                        CollectiveTag tag) {
+  auto work = inner_.broadcast(tensor, root, tag);
   note(CollectiveKind::kBroadcast, tensor, tag);
-  return inner_.broadcast(std::move(tensor), root, tag);
+  return work;
 }
 
 std::unique_ptr<Work> RecordingCommunicator::all_gather(at::Tensor output, at::Tensor input,
                                                         CollectiveTag tag) {
+  auto work = inner_.all_gather(std::move(output), input, tag);
   note(CollectiveKind::kAllGather, input, tag);
-  return inner_.all_gather(std::move(output), std::move(input), tag);
+  return work;
 }
 
 std::unique_ptr<Work> RecordingCommunicator::barrier(CollectiveTag tag) {
+  auto work = inner_.barrier(tag);
   note(CollectiveKind::kBarrier, {}, tag);
-  return inner_.barrier(tag);
+  return work;
+}
+
+std::vector<CollectiveRecord> RecordingCommunicator::records() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return records_;
 }
 
 void RecordingCommunicator::note(CollectiveKind kind, const at::Tensor& tensor,
@@ -42,6 +51,7 @@ void RecordingCommunicator::note(CollectiveKind kind, const at::Tensor& tensor,
     record.numel = tensor.numel();
     record.dtype = c10::toString(tensor.scalar_type());
   }
+  const std::lock_guard<std::mutex> lock(mutex_);
   records_.push_back(std::move(record));
 }
 

@@ -2,6 +2,7 @@
 // A communicator that writes down what its rank issues.
 #pragma once
 
+#include <mutex>
 #include <vector>
 
 #include "core/communicator.h"
@@ -9,8 +10,8 @@
 
 namespace lockstep::harness {
 
-/// Passes everything on to another communicator, and keeps the list.
-/// Threads: those of the communicator; `records` while no collective is being issued.
+/// Passes everything on to another communicator, and keeps the list of what that one accepted.
+/// Threads: those of the communicator; `records` any.
 class RecordingCommunicator final : public Communicator {
  public:
   /// `inner` outlives this.
@@ -23,12 +24,13 @@ class RecordingCommunicator final : public Communicator {
   std::unique_ptr<Work> all_gather(at::Tensor output, at::Tensor input, CollectiveTag tag) override;
   std::unique_ptr<Work> barrier(CollectiveTag tag) override;
 
-  const std::vector<CollectiveRecord>& records() const { return records_; }
+  std::vector<CollectiveRecord> records() const;
 
  private:
   void note(CollectiveKind kind, const at::Tensor& tensor, const CollectiveTag& tag);
 
   Communicator& inner_;
+  mutable std::mutex mutex_;
   std::vector<CollectiveRecord> records_;
 };
 

@@ -237,7 +237,7 @@ TEST_F(JudgeTest, OneRankThatWaitsMakesADeadlockWhateverElseHappened) {
   spoilt.ranks[1].error_kind = "script";
   const Outcome outcome = judge(value, spoilt);
   EXPECT_EQ(outcome.kind, OutcomeKind::kDeadlock);
-  EXPECT_THAT(outcome.wait_for_text, HasSubstr("all_reduce of bucket 0 in step 2"));
+  EXPECT_THAT(outcome.wait_for_text, HasSubstr("all_reduce (seq 7; bucket 0, step 2)"));
   EXPECT_THAT(outcome.wait_for_dot, HasSubstr("r0 -> r1"));
 }
 
@@ -323,14 +323,16 @@ TEST(ExpectationTest, HoldsEveryDetailOfADeadlock) {
   waits.waiting = WaitingIn{"all_reduce", "bucket", 7, 2, 0, 10, "Float", {1}};
   RankState ended;
   ended.rank = 1;
-  ended.never_ready = {{"a.weight", 0, ""}};
+  ended.never_ready = {{"a.weight", 0, 2, 0, ""}};
   outcome.ranks = {waits, ended};
   outcome.cure = Cure{"find_unused_parameters", ""};
+  outcome.diagnoses = {{"unfinished_hang", "", true}};
   ExpectSpec good;
   good.outcome = "deadlock";
   good.waiting = {{0, "all_reduce", "bucket", 2, 0}};
   good.never_ready = {{1, {"a.weight"}}};
   good.cure = "find_unused_parameters";
+  good.cause = "unfinished_hang";
   EXPECT_THAT(complaints_about(good, result_of(outcome)), IsEmpty());
   const std::vector<void (*)(ExpectSpec&)> spoilers = {
       [](ExpectSpec& e) { e.waiting[0].collective = "broadcast"; },
@@ -340,6 +342,7 @@ TEST(ExpectationTest, HoldsEveryDetailOfADeadlock) {
       [](ExpectSpec& e) { e.never_ready[0].parameters = {}; },
       [](ExpectSpec& e) { e.cure = "all_ranks"; },
       [](ExpectSpec& e) { e.error = "script"; },
+      [](ExpectSpec& e) { e.cause = "wrong_pairing"; },
   };
   for (const auto& spoil : spoilers) {
     ExpectSpec bad = good;
@@ -350,6 +353,23 @@ TEST(ExpectationTest, HoldsEveryDetailOfADeadlock) {
   ExpectSpec other = good;
   other.waiting = {{1, "", "", std::nullopt, std::nullopt}};
   EXPECT_EQ(complaints_about(other, result_of(outcome)).size(), 2U);
+}
+
+TEST(ExpectationTest, AnyProvenCureIsAsExpected) {
+  Outcome outcome;
+  outcome.kind = OutcomeKind::kDeadlock;
+  outcome.cure = Cure{"agreed_skip", ""};
+  outcome.cures_tried = {
+      {"join", false, "deadlock"}, {"agreed_skip", true, ""}, {"all_ranks", true, ""}};
+  ExpectSpec expect;
+  expect.outcome = "deadlock";
+  for (const char* proven : {"agreed_skip", "all_ranks"}) {
+    expect.cure = proven;
+    EXPECT_THAT(complaints_about(expect, result_of(outcome)), IsEmpty());
+  }
+  expect.cure = "join";
+  EXPECT_THAT(complaints_about(expect, result_of(outcome)),
+              ElementsAre("expected the cure \"join\", got \"agreed_skip\""));
 }
 
 TEST(ExpectationTest, HoldsKindMessageRankAndStepOfAnError) {

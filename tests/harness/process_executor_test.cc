@@ -226,10 +226,15 @@ TEST_F(ProcessExecutorTest, WaitsLikeTheSimulatorSays) {
     ASSERT_EQ(actual.never_ready.size(), expected.never_ready.size());
     for (std::size_t i = 0; i < actual.never_ready.size(); ++i) {
       EXPECT_EQ(actual.never_ready[i].parameter, expected.never_ready[i].parameter);
-      EXPECT_EQ(actual.never_ready[i].why, expected.never_ready[i].why);
+      EXPECT_EQ(actual.never_ready[i].step, expected.never_ready[i].step);
+      EXPECT_EQ(actual.never_ready[i].micro_batch, expected.never_ready[i].micro_batch);
     }
+    ASSERT_EQ(actual.collectives.size(), expected.collectives.size());
+    EXPECT_EQ(actual.collectives.back().site, expected.collectives.back().site);
+    EXPECT_EQ(actual.collectives.back().bucket, expected.collectives.back().bucket);
   }
-  EXPECT_THAT(simulated.ranks[1].never_ready, ::testing::Not(IsEmpty()));
+  ASSERT_THAT(simulated.ranks[1].never_ready, ::testing::Not(IsEmpty()));
+  EXPECT_EQ(simulated.ranks[1].never_ready[0].step, 1);
 }
 
 TEST_F(ProcessExecutorTest, WorkersOutliveADeadlock) {

@@ -54,6 +54,23 @@ auto some(Make make) {
 /// Text that JSON carries unchanged: what is no UTF-8 would come back replaced.
 std::string ascii() { return *rc::gen::container<std::string>(rc::gen::inRange<char>(0, 127)); }
 
+WaitingIn any_waiting() {
+  return {ascii(),
+          ascii(),
+          any<std::int64_t>(),
+          any<std::int64_t>(),
+          any<std::int64_t>(),
+          any<std::int64_t>(),
+          ascii(),
+          any<std::vector<std::int64_t>>()};
+}
+
+IssuedBy any_issued() {
+  return {
+      {ascii(), ascii(), any<std::int64_t>(), any<std::int64_t>(), ascii(), any<std::int64_t>()},
+      any<std::vector<std::int64_t>>()};
+}
+
 RankState any_rank() {
   RankState state;
   state.rank = any<std::int64_t>();
@@ -61,20 +78,15 @@ RankState any_rank() {
                                    Ending::kWaiting, Ending::kCrashed);
   state.at_step = any<std::int64_t>();
   state.at_phase = ascii();
-  state.waiting = maybe<WaitingIn>([] {
-    return WaitingIn{ascii(),
-                     ascii(),
-                     any<std::int64_t>(),
-                     any<std::int64_t>(),
-                     any<std::int64_t>(),
-                     any<std::int64_t>(),
-                     ascii(),
-                     any<std::vector<std::int64_t>>()};
+  state.waiting = maybe<WaitingIn>(any_waiting);
+  state.never_ready = some([] {
+    return NeverReady{ascii(), any<std::int64_t>(), any<std::int64_t>(), any<std::int64_t>(),
+                      ascii()};
   });
-  state.never_ready = some([] { return NeverReady{ascii(), any<std::int64_t>(), ascii()}; });
   state.error_kind = ascii();
   state.error_message = ascii();
   state.signal = any<int>();
+  state.alone = some(ascii);
   return state;
 }
 
@@ -111,7 +123,18 @@ Outcome any_outcome() {
     return MismatchInfo{any<std::int64_t>(), any<std::int64_t>(), any<std::int64_t>(), ascii(),
                         ascii()};
   });
+  outcome.stuck = some([] {
+    return StuckCollective{any_waiting(), any<std::vector<std::int64_t>>(), some([] {
+                             return Absence{any<std::int64_t>(), ascii()};
+                           })};
+  });
+  outcome.wrong_pairing = maybe<WrongPairing>([] {
+    return WrongPairing{any<std::int64_t>(), some(any_issued), any<std::vector<std::int64_t>>(),
+                        any<bool>()};
+  });
+  outcome.diagnoses = some([] { return CauseHypothesis{ascii(), ascii(), any<bool>()}; });
   outcome.cure = maybe<Cure>([] { return Cure{ascii(), ascii()}; });
+  outcome.cures_tried = some([] { return TriedCure{ascii(), any<bool>(), ascii()}; });
   outcome.reason = ascii();
   outcome.wait_for_text = ascii();
   outcome.wait_for_dot = ascii();
@@ -165,6 +188,11 @@ bool same(const Distance& a, const Distance& b);
 bool same(const MismatchInfo& a, const MismatchInfo& b);
 bool same(const Cure& a, const Cure& b);
 bool same(const PeerComparison& a, const PeerComparison& b);
+bool same(const TriedCure& a, const TriedCure& b);
+bool same(const Absence& a, const Absence& b);
+bool same(const StuckCollective& a, const StuckCollective& b);
+bool same(const IssuedBy& a, const IssuedBy& b);
+bool same(const WrongPairing& a, const WrongPairing& b);
 
 template <class T>
 bool same(const std::vector<T>& a, const std::vector<T>& b) {
@@ -185,11 +213,29 @@ bool same(const CauseHypothesis& a, const CauseHypothesis& b) {
 bool same(const Cure& a, const Cure& b) {
   return a.name == b.name && a.description == b.description;
 }
+bool same(const TriedCure& a, const TriedCure& b) {
+  return a.name == b.name && a.proven == b.proven && a.instead == b.instead;
+}
+bool same(const Absence& a, const Absence& b) { return a.rank == b.rank && a.instead == b.instead; }
+bool same(const StuckCollective& a, const StuckCollective& b) {
+  return same(a.collective, b.collective) && a.waiting == b.waiting && same(a.absent, b.absent);
+}
+bool same(const IssuedBy& a, const IssuedBy& b) {
+  return a.collective.collective == b.collective.collective &&
+         a.collective.site == b.collective.site && a.collective.step == b.collective.step &&
+         a.collective.numel == b.collective.numel && a.collective.dtype == b.collective.dtype &&
+         a.collective.bucket == b.collective.bucket && a.ranks == b.ranks;
+}
+bool same(const WrongPairing& a, const WrongPairing& b) {
+  return a.seq == b.seq && same(a.issued, b.issued) && a.nothing == b.nothing &&
+         a.is_mixed == b.is_mixed;
+}
 bool same(const PeerComparison& a, const PeerComparison& b) {
   return a.sync == b.sync && a.differences == b.differences && a.reason == b.reason;
 }
 bool same(const NeverReady& a, const NeverReady& b) {
-  return a.parameter == b.parameter && a.bucket == b.bucket && a.why == b.why;
+  return a.parameter == b.parameter && a.bucket == b.bucket && a.step == b.step &&
+         a.micro_batch == b.micro_batch && a.why == b.why;
 }
 bool same(const MismatchInfo& a, const MismatchInfo& b) {
   return a.seq == b.seq && a.first_rank == b.first_rank && a.second_rank == b.second_rank &&
@@ -219,12 +265,14 @@ bool same(const RankState& a, const RankState& b) {
   return a.rank == b.rank && a.ending == b.ending && a.at_step == b.at_step &&
          a.at_phase == b.at_phase && same(a.waiting, b.waiting) &&
          same(a.never_ready, b.never_ready) && a.error_kind == b.error_kind &&
-         a.error_message == b.error_message && a.signal == b.signal;
+         a.error_message == b.error_message && a.signal == b.signal && a.alone == b.alone;
 }
 bool same(const Outcome& a, const Outcome& b) {
   return a.kind == b.kind && a.oracles == b.oracles && same(a.worst, b.worst) &&
          same(a.divergence, b.divergence) && same(a.ranks, b.ranks) &&
-         same(a.mismatch, b.mismatch) && same(a.cure, b.cure) && a.reason == b.reason &&
+         same(a.mismatch, b.mismatch) && same(a.stuck, b.stuck) &&
+         same(a.wrong_pairing, b.wrong_pairing) && same(a.diagnoses, b.diagnoses) &&
+         same(a.cure, b.cure) && same(a.cures_tried, b.cures_tried) && a.reason == b.reason &&
          a.wait_for_text == b.wait_for_text && a.wait_for_dot == b.wait_for_dot;
 }
 bool same(const CaseResult& a, const CaseResult& b) {

@@ -91,9 +91,14 @@ CaseResult sample_deadlock() {
   ended.rank = 1;
   ended.ending = Ending::kFinished;
   ended.at_step = 2;
-  const std::string why = "block vision was not run in step 1 on rank 1";
-  ended.never_ready = {{"vision.weight", 0, why}, {"vision.bias", 0, why}};
+  const std::string why = "block vision was not run";
+  ended.never_ready = {{"vision.weight", 0, 1, 0, why}, {"vision.bias", 0, 1, 0, why}};
   outcome.ranks = {waits, ended};
+  ended.alone = {"left out vision in step 1"};
+  outcome.ranks.back() = ended;
+  outcome.stuck = {{*waits.waiting, {0}, {{1, "finished after 3 steps"}}}};
+  outcome.diagnoses = {{"unfinished_hang", "vision.weight never became ready on rank 1.", true}};
+  outcome.cures_tried = {{"find_unused_parameters", true, ""}};
   outcome.cure = Cure{"find_unused_parameters",
                       "Set find_unused_parameters = true; the same schedule then ends as equal."};
   outcome.wait_for_text = "rank 0 -> rank 1";
@@ -121,6 +126,14 @@ CaseResult sample_error() {
   left.ending = Ending::kLeft;
   left.at_step = 0;
   outcome.ranks = {failed, left};
+  outcome.wrong_pairing = WrongPairing{3,
+                                       {{{"all_reduce", "bucket", 0, 42, "Float", 0}, {0, 1}},
+                                        {{"broadcast", "script", 0, 1, "Float", -1}, {2}}},
+                                       {3},
+                                       false};
+  outcome.diagnoses = {{"wrong_pairing", "The collectives of rank 2 differ from seq 3 on.", true}};
+  outcome.cures_tried = {{"broadcast_buffers_off", false, "rank 2 failed with desync"},
+                         {"all_ranks", false, "deadlock"}};
   return result;
 }
 

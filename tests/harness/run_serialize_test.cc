@@ -49,10 +49,10 @@ RankRun full_record() {
   run.at_step = 7;
   run.at_phase = "sync";
   run.waiting = WaitingIn{"all_reduce", "bucket", 17, 7, 1, 42, "Float", {0, 2}};
-  run.never_ready = {{"layer1.weight", 4, "because"}};
+  run.never_ready = {{"layer1.weight", 4, 6, 1, "because"}};
   run.bucket_all_reduces = 19;
   run.rebuilds = 29;
-  run.collectives = {{"all_reduce", "used_map", 2, 31, "Int"}};
+  run.collectives = {{"all_reduce", "used_map", 2, 31, "Int", 5}};
   return run;
 }
 
@@ -80,6 +80,8 @@ TEST(RunSerializeTest, KeepsEveryField) {
   ASSERT_EQ(run.never_ready.size(), 1U);
   EXPECT_EQ(run.never_ready[0].parameter, "layer1.weight");
   EXPECT_EQ(run.never_ready[0].bucket, 4);
+  EXPECT_EQ(run.never_ready[0].step, 6);
+  EXPECT_EQ(run.never_ready[0].micro_batch, 1);
   EXPECT_EQ(run.never_ready[0].why, "because");
   EXPECT_EQ(run.bucket_all_reduces, 19);
   EXPECT_EQ(run.rebuilds, 29);
@@ -89,6 +91,7 @@ TEST(RunSerializeTest, KeepsEveryField) {
   EXPECT_EQ(run.collectives[0].step, 2);
   EXPECT_EQ(run.collectives[0].numel, 31);
   EXPECT_EQ(run.collectives[0].dtype, "Int");
+  EXPECT_EQ(run.collectives[0].bucket, 5);
 }
 
 TEST(RunSerializeTest, KeepsTheCollectiveARankWaitsIn) {
