@@ -13,6 +13,7 @@
 
 #include "core/check.h"
 #include "core/gather_words.h"
+#include "core/torch_compat.h"
 
 namespace lockstep {
 namespace {
@@ -101,7 +102,8 @@ ModuleWatch::ModuleWatch(const torch::nn::Module& module, std::set<std::string> 
     : seen_(sightings(module)), ignored_(std::move(ignored)), may_freeze_(may_freeze) {
   for (const auto& item : module.named_parameters()) {
     if (item.value().defined() && ignored_.count(item.key()) == 0) {
-      parameters_.push_back({item.key(), item.value(), item.value().requires_grad()});
+      parameters_.push_back({item.key(), item.value(), compat::existing_accumulator(item.value()),
+                             item.value().requires_grad()});
     }
   }
   for (const auto& item : module.named_buffers()) {
@@ -116,8 +118,8 @@ std::vector<ModuleWatch::Sighting> ModuleWatch::sightings(const torch::nn::Modul
   const auto add = [&seen](const torch::OrderedDict<std::string, at::Tensor>& tensors) {
     for (const auto& item : tensors) {
       const at::Tensor& tensor = item.value();
-      seen.push_back({tensor.unsafeGetTensorImpl(), tensor.requires_grad(), tensor.numel(),
-                      tensor.scalar_type()});
+      seen.push_back({tensor.unsafeGetTensorImpl(), compat::existing_accumulator(tensor),
+                      tensor.requires_grad(), tensor.numel(), tensor.scalar_type()});
     }
   };
   module.apply([&add](const torch::nn::Module& part) {
@@ -155,6 +157,13 @@ void ModuleWatch::compare_by_name(const torch::nn::Module& module, std::int64_t 
       throw changed("parameter_replaced", rank, step, mark.name,
                     "is another tensor than when the module was wrapped: its gradient would stay "
                     "local. Copy values into the old tensor, or wrap the module anew");
+    }
+    if (mark.requires_grad && tensor.requires_grad() &&
+        compat::existing_accumulator(tensor) != mark.accumulator) {
+      throw changed("parameter_replaced", rank, step, mark.name,
+                    "was converted to another dtype or device after the module was wrapped, which "
+                    "took the hook off it: its gradient would stay local. Convert before wrapping, "
+                    "or wrap the module anew");
     }
     if (tensor.requires_grad() != mark.requires_grad && !(mark.requires_grad && may_freeze_)) {
       throw changed("trainable_set_changed", rank, step, mark.name,

@@ -46,7 +46,8 @@ using CheckedState = std::function<std::vector<std::pair<std::string, at::Tensor
 /// Threads: the wrapper's own.
 class ModuleWatch {
  public:
-  /// `may_freeze`: what is frozen later counts as unused, and is made up for (I3).
+  /// `may_freeze`: what is frozen later counts as unused, and is made up for (I3). The reducer has
+  /// registered its hooks, and keeps them for as long as this looks.
   ModuleWatch(const torch::nn::Module& module, std::set<std::string> ignored, bool may_freeze);
 
   /// Compares parameters (which tensors, requires_grad) and buffers (names, sizes, dtypes).
@@ -59,7 +60,8 @@ class ModuleWatch {
 
   struct ParameterMark {
     std::string name;
-    at::Tensor tensor;  // held, so that its address is not given to another
+    at::Tensor tensor;                  // held, so that its address is not given to another
+    const void* accumulator = nullptr;  // held by the reducer
     bool requires_grad = false;
   };
   struct BufferMark {
@@ -70,12 +72,13 @@ class ModuleWatch {
   /// A tensor in the order of a walk over the modules, ignored ones included: cheap to compare.
   struct Sighting {
     const at::TensorImpl* tensor = nullptr;
+    const void* accumulator = nullptr;  ///< what adds to its gradient; null until there is one
     bool requires_grad = false;
     std::int64_t numel = 0;
     at::ScalarType dtype = at::kFloat;
     friend bool operator==(const Sighting& a, const Sighting& b) {
-      return a.tensor == b.tensor && a.requires_grad == b.requires_grad && a.numel == b.numel &&
-             a.dtype == b.dtype;
+      return a.tensor == b.tensor && a.accumulator == b.accumulator &&
+             a.requires_grad == b.requires_grad && a.numel == b.numel && a.dtype == b.dtype;
     }
   };
 

@@ -31,6 +31,19 @@ void check_not_checkpointed_static(const Reducer& reducer, std::int64_t rank) {
   }
 }
 
+DdpError buffer_changed(std::int64_t rank, std::int64_t step, std::int64_t root,
+                        const std::string& name) {
+  return DdpError(
+      "buffer_changed_while_saved",
+      fmt::format(
+          "rank {}, step {}: the buffer {} was not that of rank {}, and became it before "
+          "this forward, while an earlier forward still awaits its backward and may have "
+          "saved it. Call backward before the next forward, leave broadcast_buffers off, or "
+          "make the buffer the same on all ranks",
+          rank, step, name, root),
+      {name});
+}
+
 }  // namespace
 
 struct DdpEngine::Impl {
@@ -144,7 +157,7 @@ void DdpEngine::before_forward() {
     impl.join.begin_forward({has_gradients, synchronized, impl.step});
   }
   impl.tell(EventKind::kForward, synchronized ? 1 : 0);
-  if (impl.watch) {
+  if (impl.watch && impl.reducer->has_hooks()) {
     impl.watch->look(impl.module, impl.communicator->rank(), impl.step);
   }
   begin_collectives(has_gradients);
@@ -246,7 +259,18 @@ void DdpEngine::sync_buffers(BufferHookPoint point) {
   // Collected anew because modules replace their buffers (J3).
   const Selection buffers = buffers_of(impl.module, impl.ignored);
   if (impl.buffer_hook == nullptr) {
+    std::vector<std::uint32_t> versions;
+    const bool may_be_saved = impl.watch && impl.reducer->graph_is_awaited();
+    for (std::size_t i = 0; may_be_saved && i < buffers.tensors.size(); ++i) {
+      versions.push_back(static_cast<std::uint32_t>(buffers.tensors[i]._version()));
+    }
     impl.broadcast(buffers.tensors, CallSite::kBuffers, root);
+    for (std::size_t i = 0; i < versions.size(); ++i) {
+      if (static_cast<std::uint32_t>(buffers.tensors[i]._version()) != versions[i]) {
+        throw impl.reducer->noted(
+            buffer_changed(impl.communicator->rank(), impl.step, root, buffers.names[i]));
+      }
+    }
   } else {
     const at::NoGradGuard no_grad;
     std::map<std::string, at::Tensor> named;
@@ -282,8 +306,12 @@ void DdpEngine::after_forward(const std::vector<at::Tensor*>& outputs) {
   if (wants_sink) {
     impl.reducer->attach_sink_to(outputs);
   }
-  if (impl.watch && impl.require_buffer_sync) {
-    impl.reducer->watch_backward_of(outputs);
+  if (impl.watch && at::GradMode::is_enabled()) {
+    if (impl.require_buffer_sync) {
+      impl.reducer->watch_backward_of(outputs);
+    } else {
+      impl.reducer->expect_local_backward_of(outputs);
+    }
   }
 }
 
@@ -356,8 +384,12 @@ ReducerState DdpEngine::state() const { return impl_->reducer->state(); }
 NoSyncGuard::NoSyncGuard(DdpEngine& engine)
     : engine_(engine), previous_(engine.impl_->require_backward_sync) {
   engine.impl_->require_backward_sync = false;
+  engine.impl_->reducer->set_no_sync(true);
 }
 
-NoSyncGuard::~NoSyncGuard() { engine_.impl_->require_backward_sync = previous_; }
+NoSyncGuard::~NoSyncGuard() {
+  engine_.impl_->require_backward_sync = previous_;
+  engine_.impl_->reducer->set_no_sync(!previous_);
+}
 
 }  // namespace lockstep

@@ -64,7 +64,8 @@ class DdpError : public Error {
   /// `hook_result_mismatch`, `create_graph`. Registration: `hook_registered_twice` (K6),
   /// `static_graph_too_late` (K5). `checkpoint_static_graph`; join: `join_early_termination` (K14),
   /// `join_plan_mismatch` (O9). Checked mode: `parameters_changed`, `parameter_replaced`,
-  /// `trainable_set_changed`, `buffers_changed`, `unused_parameters`, `replicas_differ`.
+  /// `trainable_set_changed`, `buffers_changed`, `unused_parameters`, `replicas_differ`,
+  /// `unarmed_backward`, `buffer_changed_while_saved`.
   const std::string& kind() const { return kind_; }
 
   /// Names of the parameters the error is about, in index order; may be empty.

@@ -2,13 +2,32 @@
 // The reducer between arming and the end of backward: hooks, marking, launching, finalizing.
 #include "core/reducer.h"
 
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/types.h>
+
+#include <algorithm>
 
 #include "core/check.h"
 #include "core/sparse_all_reduce.h"
 #include "core/torch_compat.h"
 
 namespace lockstep {
+namespace {
+
+// False in a backward that computes gradients of given tensors alone, such as those of inputs for a
+// penalty: it passes through the outputs, and none of these accumulators runs (A11).
+bool accumulates(const std::vector<std::pair<compat::NodePtr, std::uintptr_t>>& hooked) {
+  const auto* const info = torch::autograd::get_current_graph_task_exec_info();
+  if (info == nullptr || info->empty()) {
+    return true;
+  }
+  return std::any_of(hooked.begin(), hooked.end(), [info](const auto& entry) {
+    const auto found = info->find(entry.first.get());
+    return found != info->end() && found->second.needed_;
+  });
+}
+
+}  // namespace
 
 void Reducer::arm(const std::vector<at::Tensor*>& outputs) {
   const std::lock_guard<std::mutex> lock(hook_mutex_);
@@ -16,6 +35,7 @@ void Reducer::arm(const std::vector<at::Tensor*>& outputs) {
   ready_.assign(parameters_.size(), false);
   has_marked_unused_ = false;
   num_backwards_ = 0;
+  last_is_local_ = false;
   next_bucket_ = 0;
   for (Bucket& bucket : buckets_) {
     bucket.num_pending = static_cast<std::int64_t>(bucket.slots.size());
@@ -43,7 +63,14 @@ void Reducer::on_gradient(std::int64_t parameter, bool received) {
     used_.mark(parameter);
   }
   if (!armed_) {
+    check_local(parameter);
     return;
+  }
+  // A loss made of gradients of inputs does not pass through the outputs, where this is queued
+  // else.
+  if (checks_.level != Checks::kOff && !end_queued_) {
+    end_queued_ = true;
+    queue(&Reducer::check_backward_ended);
   }
   if (static_graph_) {
     if (received) {
@@ -53,6 +80,17 @@ void Reducer::on_gradient(std::int64_t parameter, bool received) {
   }
   mark_unused_once();
   mark_ready(parameter, EventKind::kGradientReady);
+}
+
+void Reducer::check_local(std::int64_t parameter) {
+  if (checks_.level != Checks::kOff && !is_under_no_sync_ && !last_is_local_ &&
+      !in_local_backward_) {
+    throw error("unarmed_backward",
+                "this parameter received a gradient in a backward that no forward of the wrapper "
+                "prepared: it would stay local. Call the wrapper, not the module inside it, and "
+                "call backward once after each forward; under no_sync gradients may stay local",
+                parameter);
+  }
 }
 
 void Reducer::on_static_gradient(std::int64_t parameter) {
@@ -181,7 +219,7 @@ void Reducer::queue(void (Reducer::*callback)()) {
 
 void Reducer::on_sink_backward() {
   const std::lock_guard<std::mutex> lock(hook_mutex_);
-  if (!armed_) {
+  if (!armed_ || !accumulates(hooks_)) {
     return;
   }
   if (counts_hooks()) {
@@ -198,11 +236,14 @@ void Reducer::on_sink_backward() {
 // outputs take no part in this backward, and so change what is being checked.
 void Reducer::watch_backward_of(const std::vector<at::Tensor*>& outputs) {
   const std::weak_ptr<Reducer*> weak = self_;
+  const auto graph = std::make_shared<int>();
+  graphs_.emplace_back(graph);
   for (const at::Tensor* output : outputs) {
     if (output->defined() && output->requires_grad()) {
-      output->register_hook([weak](const at::Tensor& gradient) {
+      output->register_hook([weak, graph](const at::Tensor& gradient) {
         const std::shared_ptr<Reducer*> self = weak.lock();
-        if (self != nullptr && (*self)->armed_ && !(*self)->end_queued_) {
+        if (self != nullptr && (*self)->armed_ && !(*self)->end_queued_ &&
+            accumulates((*self)->hooks_)) {
           (*self)->end_queued_ = true;
           (*self)->queue(&Reducer::check_backward_ended);
         }
@@ -211,6 +252,30 @@ void Reducer::watch_backward_of(const std::vector<at::Tensor*>& outputs) {
     }
   }
 }
+
+bool Reducer::graph_is_awaited() const {
+  return std::any_of(graphs_.begin(), graphs_.end(),
+                     [](const std::weak_ptr<int>& graph) { return !graph.expired(); });
+}
+
+void Reducer::expect_local_backward_of(const std::vector<at::Tensor*>& outputs) {
+  last_is_local_ = true;
+  const std::weak_ptr<Reducer*> weak = self_;
+  for (const at::Tensor* output : outputs) {
+    if (output->defined() && output->requires_grad()) {
+      output->register_hook([weak](const at::Tensor& gradient) {
+        const std::shared_ptr<Reducer*> self = weak.lock();
+        if (self != nullptr && !(*self)->in_local_backward_) {
+          (*self)->in_local_backward_ = true;
+          (*self)->queue(&Reducer::end_local_backward);
+        }
+        return gradient;
+      });
+    }
+  }
+}
+
+void Reducer::end_local_backward() { in_local_backward_ = false; }
 
 // Runs before `finalize`, which is queued later in the same backward. What is not launched by now
 // will not be in this backward.
@@ -281,6 +346,7 @@ void Reducer::finalize() {
 
 void Reducer::disarm() {
   armed_ = false;
+  graphs_.clear();
   owed_ = false;
   divisor_source_ = nullptr;
   divisor_ = 0;

@@ -73,6 +73,14 @@ class Reducer {
   /// Checked mode: a backward that reaches one of `outputs` and ends with the reduction unfinished
   /// throws what the next forward would (K1, K4); see CheckOptions::backwards_per_forward.
   void watch_backward_of(const std::vector<at::Tensor*>& outputs);
+  /// Checked mode: the graph of a forward whose backward is still to come is alive, and with it the
+  /// tensors that it saved.
+  bool graph_is_awaited() const;
+  /// Checked mode: the outputs of a forward under no_sync. A backward that neither comes from such
+  /// a forward, nor is under no_sync itself, nor was armed throws `unarmed_backward`: its gradients
+  /// would stay local unseen.
+  void expect_local_backward_of(const std::vector<at::Tensor*>& outputs);
+  void set_no_sync(bool is_under) { is_under_no_sync_ = is_under; }
 
   /// True if the outputs of a forward must pass through `attach_sink_to` (E9).
   bool wants_sink(bool synchronized) const;
@@ -142,6 +150,7 @@ class Reducer {
   // Hooks.
   void on_gradient(std::int64_t parameter, bool received);
   void on_static_gradient(std::int64_t parameter);
+  void check_local(std::int64_t parameter);
   void on_sink_backward();
   void mark_unused_once();
   void mark_ready(std::int64_t parameter, EventKind kind);
@@ -155,6 +164,7 @@ class Reducer {
   void reduce_static_first();
   void complete_all_unused();
   void check_backward_ended();
+  void end_local_backward();
   void finalize();
 
   std::int64_t divisor();
@@ -212,6 +222,10 @@ class Reducer {
   bool has_marked_unused_ = false;
   std::int64_t num_backwards_ = 0;  // that ended since arming; checked mode only
   bool end_queued_ = false;
+  std::vector<std::weak_ptr<int>> graphs_;  // each held by a hook on an output, while that lives
+  bool is_under_no_sync_ = false;
+  bool last_is_local_ = false;      // the last forward with gradients was under no_sync
+  bool in_local_backward_ = false;  // a backward from such a forward is under way
   UsedMap used_;
   std::function<std::int64_t()> divisor_source_;
   std::int64_t divisor_ = 0;  // 0: not resolved in this reduction

@@ -64,6 +64,13 @@ inline NodePtr grad_accumulator(const at::Tensor& leaf) {
   return torch::autograd::impl::grad_accumulator(leaf);
 }
 
+/// That node's address if somebody holds it, else null. For comparison only.
+inline const void* existing_accumulator(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.requires_grad() && tensor.is_leaf()
+             ? torch::autograd::impl::try_get_grad_accumulator(tensor).get()
+             : nullptr;
+}
+
 /// Runs `callback` when the innermost backward that is in progress on this thread ends. What it
 /// throws comes out of that backward.
 inline void queue_callback(std::function<void()> callback) {

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/autograd.h>
 #include <torch/nn/module.h>
 #include <torch/types.h>
 
@@ -124,6 +125,134 @@ TEST(ChecksTest, AModuleThatChangedAfterWrappingIsNamedByTheNextForward) {
     });
     for (const std::string& error : errors) {
       EXPECT_THAT(error, HasSubstr(std::string(change.kind) + ": rank "));
+    }
+  }
+}
+
+TEST(ChecksTest, AParameterThatWasConvertedAndBackHasLostItsHookAndIsNamed) {
+  for (const Checks level : {Checks::kOff, Checks::kFast}) {
+    const auto errors = errors_of(2, [&](LocalCommunicator& communicator) {
+      ParameterBank bank = scalar_bank(2);
+      BankDdp ddp(bank.ptr(), communicator, checked(level));
+      bank->to(at::kDouble);
+      bank->to(at::kFloat);
+      train_once(ddp, all_terms(2, static_cast<double>(communicator.rank())));
+      EXPECT_EQ(gradients(*bank)[0], static_cast<double>(communicator.rank()));  // stayed local
+    });
+    for (const std::string& error : errors) {
+      EXPECT_THAT(error, level == Checks::kOff
+                             ? ::testing::Eq("")
+                             : ::testing::AllOf(HasSubstr("parameter_replaced: rank "),
+                                                HasSubstr("was converted")));
+    }
+  }
+}
+
+TEST(ChecksTest, ABackwardThatNoForwardOfTheWrapperPreparedIsAnError) {
+  for (const Checks level : {Checks::kOff, Checks::kFast}) {
+    for (const bool second_backward : {false, true}) {
+      const auto errors = errors_of(2, [&](LocalCommunicator& communicator) {
+        ParameterBank bank = scalar_bank(1);
+        BankDdp ddp(bank.ptr(), communicator, checked(level));
+        const at::Tensor loss = second_backward ? ddp(all_terms(1)) : bank->forward(all_terms(1));
+        if (second_backward) {
+          loss.backward({}, /*retain_graph=*/true);
+        }
+        loss.backward();
+      });
+      for (const std::string& error : errors) {
+        EXPECT_THAT(error,
+                    level == Checks::kOff
+                        ? ::testing::Eq("")
+                        : ::testing::AllOf(HasSubstr("unarmed_backward: rank "), HasSubstr("p0")));
+      }
+    }
+  }
+}
+
+TEST(ChecksTest, BackwardsOfForwardsUnderNoSyncMayComeInAnyOrder) {
+  const auto errors = errors_of(2, [&](LocalCommunicator& communicator) {
+    ParameterBank bank = scalar_bank(1);
+    BankDdp ddp(bank.ptr(), communicator, checked(Checks::kFast));
+    at::Tensor local;
+    {
+      const NoSyncGuard guard = ddp.no_sync();
+      local = ddp(all_terms(1));
+    }
+    ddp(all_terms(1)).backward();
+    local.backward({}, /*retain_graph=*/true);  // after the reduction, and twice
+    local.backward();
+    EXPECT_EQ(gradients(*bank)[0], 3.0);
+    const NoSyncGuard guard = ddp.no_sync();
+    bank->parameter(0).square().sum().backward();  // a penalty of every rank's own
+  });
+  EXPECT_THAT(errors, ElementsAre("", ""));
+}
+
+struct Quadratic : torch::nn::Module {
+  Quadratic()
+      : w(register_parameter("w", at::full({1}, 0.5))), b(register_parameter("b", at::ones({1}))) {}
+  at::Tensor forward(const at::Tensor& x) { return w * x * x + b; }
+  at::Tensor w, b;
+};
+
+// The loss is (dy/dx)^2 = (2 w x)^2, and its derivative by w is 8 w x^2: 4 and 16, on average 10.
+TEST(ChecksTest, GradientsOfInputsInTheMiddleOfAStepReduceNothing) {
+  for (const Checks level : {Checks::kOff, Checks::kFast}) {
+    for (const bool is_static : {false, true}) {
+      run_ranks(2, [&](LocalCommunicator& communicator) {
+        const auto module = std::make_shared<Quadratic>();
+        DdpOptions options = checked(level);
+        options.static_graph = is_static;
+        DistributedDataParallel<Quadratic> ddp(module, communicator, options);
+        for (int step = 0; step < 3; ++step) {
+          module->zero_grad();
+          module->b.mutable_grad() = at::Tensor();
+          const at::Tensor x = at::full({1}, communicator.rank() + 1.0).set_requires_grad(true);
+          const at::Tensor y = ddp(x);
+          const at::Tensor slope = torch::autograd::grad({y}, {x}, {}, true, true)[0];
+          const at::Tensor loss = slope.square().sum();
+          (is_static ? loss : loss + 0.0 * y.sum()).backward();
+          EXPECT_EQ(module->w.grad().item<float>(), 10.0F);
+          EXPECT_EQ(module->b.grad().defined(), !is_static);
+        }
+        return 0;
+      });
+    }
+  }
+}
+
+struct Buffered : torch::nn::Module {
+  Buffered()
+      : weight(register_parameter("weight", at::ones({2}))),
+        factor(register_buffer("factor", at::ones({2}))) {}
+  at::Tensor forward() { return (weight * factor).sum(); }
+  at::Tensor weight, factor;
+};
+
+TEST(ChecksTest, ABufferThatChangesWhileAGraphHasSavedItIsNamed) {
+  for (const bool keeps_graph : {true, false}) {
+    for (const bool changes : {true, false}) {
+      const auto outcomes = try_run_ranks(2, [&](LocalCommunicator& communicator) {
+        const auto module = std::make_shared<Buffered>();
+        DistributedDataParallel<Buffered> ddp(module, communicator, checked(Checks::kFast));
+        at::Tensor loss = ddp();
+        if (!keeps_graph) {
+          loss = at::Tensor();
+        }
+        if (changes && communicator.rank() == 1) {
+          const at::NoGradGuard no_grad;
+          module->factor.mul_(2);
+        }
+        ddp();  // broadcasts rank 0's
+      });
+      const auto error = outcomes[1].error_as<DdpError>();
+      EXPECT_FALSE(outcomes[0].error_as<DdpError>().has_value());
+      ASSERT_EQ(error.has_value(), keeps_graph && changes);
+      if (error) {
+        EXPECT_EQ(error->kind(), "buffer_changed_while_saved");
+        EXPECT_THAT(error->what(), HasSubstr("rank 1, step 1: the buffer factor"));
+      }
     }
   }
 }
