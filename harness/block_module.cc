@@ -19,12 +19,15 @@ namespace lockstep::harness {
 namespace {
 
 constexpr std::int64_t kDenseOutOf = 4;
+constexpr double kGain = 2.0;
 
 }  // namespace
 
 BlockModule::BlockModule(const BlockSpec& spec, at::ScalarType dtype)
     : torch::nn::Module(to_string(spec.kind)), spec_(spec) {
-  if (!block_buffers(spec).empty()) {
+  if (spec.kind == BlockKind::kGain) {
+    factor_ = register_buffer("factor", torch::full({spec.out}, kGain, dtype));
+  } else if (!block_buffers(spec).empty()) {
     const auto options = torch::TensorOptions().dtype(parameter_dtype(spec, dtype));
     running_mean_ = register_buffer("running_mean", torch::zeros({spec.out}, options));
     running_var_ = register_buffer("running_var", torch::ones({spec.out}, options));
@@ -148,6 +151,8 @@ at::Tensor BlockModule::compute(const at::Tensor& given) {
       return weight_;
     case BlockKind::kAllToAll:
       return all_to_all(input, *communicator_);
+    case BlockKind::kGain:
+      return input * factor_;
     case BlockKind::kSame:
       break;
   }

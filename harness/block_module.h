@@ -51,6 +51,7 @@ class BlockModule : public torch::nn::Module {
   Communicator* communicator_ = nullptr;  // outlives this: see set_communicator
   at::Tensor weight_;
   at::Tensor bias_;
+  at::Tensor factor_;
   at::Tensor running_mean_;
   at::Tensor running_var_;
   at::Tensor num_batches_tracked_;

@@ -43,6 +43,7 @@ constexpr KindEntry kKinds[] = {
     {"scale", BlockKind::kScale, 1, "scale 4"},
     {"offset", BlockKind::kOffset, 1, "offset 4"},
     {"all_to_all", BlockKind::kAllToAll, 0, "all_to_all"},
+    {"gain", BlockKind::kGain, 1, "gain 4"},
     {"same", BlockKind::kSame, 0, "same NAME"},
 };
 
@@ -118,8 +119,9 @@ std::string parse_sizes(const KindEntry& entry, const std::vector<std::string>& 
     const std::string& word = words[1 + static_cast<std::size_t>(i)];
     std::int64_t size = 0;
     const std::int64_t limit = i == 2 ? kMaxKernel : kMaxWidth;
-    if (!parse_number(word, size) || size < 1 || size > limit) {
-      return fmt::format("\"{}\" is not a size from 1 to {}", word, limit);
+    const std::int64_t least = entry.kind == BlockKind::kLinear && i == 1 ? 0 : 1;
+    if (!parse_number(word, size) || size < least || size > limit) {
+      return fmt::format("\"{}\" is not a size from {} to {}", word, least, limit);
     }
     sizes.push_back(size);
   }
@@ -282,6 +284,9 @@ std::vector<TensorSpec> block_parameters(const BlockSpec& spec) {
 }
 
 std::vector<TensorSpec> block_buffers(const BlockSpec& spec) {
+  if (spec.kind == BlockKind::kGain) {
+    return {{"factor", {spec.out}}};
+  }
   if (spec.kind != BlockKind::kBatchNorm && spec.kind != BlockKind::kSyncBatchNorm) {
     return {};
   }
@@ -297,6 +302,7 @@ BlockOutput block_output(const BlockSpec& spec, const SampleShape& input) {
       return on_last_dimension(spec, input, spec.in);
     case BlockKind::kLayerNorm:
     case BlockKind::kScale:
+    case BlockKind::kGain:
       return on_last_dimension(spec, input, spec.out);
     case BlockKind::kBatchNorm:
     case BlockKind::kSyncBatchNorm:

@@ -24,6 +24,7 @@ enum class BlockKind {
   kScale,
   kOffset,
   kAllToAll,
+  kGain,
   kSame,
 };
 

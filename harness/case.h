@@ -38,8 +38,8 @@ struct ModelSpec {
   bool bias = true;                               ///< mlp
   /// graph: name -> "linear 4 8", "linear 4 8 no_bias", "relu", "tanh", "identity",
   /// "batch_norm 8", "layer_norm 8", "dropout 0.5", "embedding 16 4", "conv2d 1 4 3",
-  /// "flatten", "scale 4" (elementwise weight), "offset 4" (its
-  /// parameter itself, whatever the input), "sync_batch_norm 8", "same NAME" (the module of
+  /// "flatten", "scale 4" (elementwise weight), "offset 4" (its parameter itself, whatever the
+  /// input), "gain 4" (times a buffer of twos), "sync_batch_norm 8", "same NAME" (the module of
   /// another block), "all_to_all" (see all_to_all.h); behind the sizes "sparse" (embedding),
   /// "checkpoint", "checkpoint_reentrant", "float64", "complex64" (linear). In file order, which is
   /// the order of registration.
@@ -62,6 +62,8 @@ struct DataSpec {
   bool drop_last = false;            ///< sampler: drop instead of pad
   std::int64_t sequence_tokens = 4;  ///< inputs of an embedding
   std::int64_t image_pixels = 6;     ///< side of the inputs of a conv2d
+  /// Given numbers in the place of drawn ones, sample after sample, over and over; empty: drawn.
+  std::vector<double> inputs, targets;
 };
 
 /// [train] optimizer = { ... }
@@ -88,11 +90,17 @@ struct TrainSpec {
   std::int64_t forwards_per_backward = 1;   ///< divides the samples of a micro-batch (E13)
   /// "sum": one backward from the sum of their losses; "each": one after the other, from each (F9)
   std::string backward_from = "sum";
-  std::string sync_on = "last";           ///< "every" | "last" | "never" micro-batch of a step
-  std::string no_sync_covers = "both";    ///< "both" | "forward" | "backward" (H1)
-  std::string loss = "mse";               ///< "mse" | "cross_entropy" | "dot" (linear in output)
-  std::string reduction = "mean";         ///< "mean" | "sum" over the local batch
-  bool scale_loss_by_world_size = false;  ///< cancels DDP's 1/W, for sums
+  std::string sync_on = "last";         ///< "every" | "last" | "never" micro-batch of a step
+  std::string no_sync_covers = "both";  ///< "both" | "forward" | "backward" (H1)
+  /// "mse" | "cross_entropy" | "dot" (linear in output) | "input_gradient" (its square, without the
+  /// output) | "anchored_input_gradient" (the same plus zero times the output)
+  std::string loss = "mse";
+  std::string reduction = "mean";  ///< "mean" | "sum"
+  /// What a mean is over, where micro-batches have `samples` of their own: "micro_batch", and then
+  /// over micro-batches and ranks; "window", a rank's step, and then over ranks; "all" samples.
+  std::string mean_over = "micro_batch";
+  std::int64_t backwards_per_forward = 1;  ///< each with its share of the loss, over a kept graph
+  bool scale_loss_by_world_size = false;   ///< cancels DDP's 1/W, for sums
   /// "none" (undefined) | "zero" (in place) | "optimizer" (Optimizer::zero_grad, M3) | "never"
   std::string zero_grad = "none";
   double clip_norm = 0.0;  ///< 0: no clipping
@@ -115,7 +123,8 @@ struct DdpSpec {
   bool broadcast_buffers = true;
   bool init_sync = true;
   /// "none" | "all_reduce" | "fp16_compress" | "bf16_compress" | "noop" | "quantize_per_tensor" |
-  /// "quantize_per_channel" | "power_sgd" | "post_local_sgd" (N)
+  /// "quantize_per_channel" | "power_sgd" | "post_local_sgd" (N) | "all_reduce_copy" (of a copy of
+  /// the bucket, whose memory is not the bucket's)
   std::string hook = "none";
   std::string checks = "off";  ///< "off" | "fast" | "full"
   /// "off" | "divide_by_initial" | "divide_by_active" | "throw" (O2, O4)
@@ -151,9 +160,12 @@ struct AtSpec {
   std::optional<std::int64_t> bucket;  ///< of the site; empty: every one
   std::int64_t from_ms = 0;            ///< once, at the first such place when so much time is over
   // Actions. Routing, obeyed by the references too:
-  std::vector<std::string> skip;  ///< blocks left out; alone in a stage: identity
-  std::string exit_after;         ///< early exit: later stages are left out
-  std::vector<std::string> mute;  ///< blocks that run, their outputs being multiplied by zero
+  std::vector<std::string> skip;              ///< blocks left out; alone in a stage: identity
+  std::string exit_after;                     ///< early exit: later stages are left out
+  std::vector<std::string> without_loss;      ///< heads that run and do not enter the loss
+  std::vector<std::string> mute;              ///< blocks that run, with outputs times zero
+  std::optional<std::int64_t> samples;        ///< of each micro-batch, at most its share; 0: none
+  std::optional<std::int64_t> micro_batches;  ///< in this step, at most train.micro_batches
   // State changes, obeyed by the references where all ranks do them:
   std::vector<std::string> freeze;  ///< parameters or blocks
   std::vector<std::string> unfreeze;
@@ -174,8 +186,20 @@ struct AtSpec {
   /// Before the step: model and optimizer are saved, built anew, wrapped and loaded.
   bool reload = false;
   std::int64_t add_buffer = 0;  ///< registers one more buffer of so many elements
+  bool bypass = false;          ///< this step's forwards call the inner module
+  bool copy_gradients = false;  ///< gradients become copies of themselves; references follow
+  std::string sync_buffers;     ///< "broadcast" (rank 0's) | "mean"; references follow
+  double scale_buffers = 1.0;   ///< floating-point buffers times this
+  bool keep_gradients = false;  ///< nobody zeroes gradients before this step
+  /// Two passes: gradients of a pass under no_sync, times this, are added to the parameters for the
+  /// step's own passes, and taken off before the update.
+  double ascend = 0.0;
 
-  bool is_routing() const { return !skip.empty() || !exit_after.empty() || !mute.empty(); }
+  /// Says what a step is made of; nothing happens at a moment of it.
+  bool is_routing() const {
+    return !skip.empty() || !exit_after.empty() || !mute.empty() || !without_loss.empty() ||
+           samples || micro_batches;
+  }
 };
 
 /// [[fault]]: a mistake planted into the script or the synchronisation of the subject. The
@@ -185,13 +209,18 @@ struct FaultSpec {
   /// "forgotten_parameter", "mixed_steps", "stale_gradient", "sync_before_last_micro_batch",
   /// "clip_before_sync", "replaced_parameter", "optimizer_on_copies", "buffers_not_synced",
   /// "corrupt_gradient", "exit", "crash", "optimizer_not_loaded", "other_dtype", "other_shape",
-  /// "local_batch_norm", "join_divisor", "bad_batch"; to collectives, see faulty_communicator.h:
-  /// "skip_wait", "skip_collective", "swap_collectives", "wrong_numel", "wrong_dtype",
-  /// "transport_error", "corrupt_payload", "slow_link", "cut_link"
+  /// "local_batch_norm", "join_divisor", "bad_batch", "shuffle_seed", "epoch_not_set",
+  /// "dropout_seed", "window_scale", "model_not_loaded"; to the hook: "hook_raises", "hook_result";
+  /// to collectives, see faulty_communicator.h: "skip_wait", "skip_collective",
+  /// "swap_collectives", "wrong_numel", "wrong_dtype", "transport_error", "corrupt_payload",
+  /// "slow_link", "cut_link"
   std::string kind;
   std::vector<std::int64_t> ranks;  ///< empty: all
   std::vector<std::int64_t> steps;  ///< empty: all
   std::string parameter;            ///< where the kind needs one
+  /// replaced_parameter: by a "copy", by a "round_trip" through another dtype, by one with
+  /// "more_rows", or by another parameter
+  std::string by = "copy";
   /// Kinds that happen to collectives: which of them; empty: "bucket". "exit" and "crash": just
   /// before the rank issues it; empty: at the beginning of the step.
   std::string site;
@@ -216,8 +245,18 @@ struct ExpectNeverReady {
 /// What one rank issued in one step, from the first collective to the last.
 struct ExpectIssued {
   std::int64_t rank = 0;
-  std::int64_t step = 0;                 ///< -1: construction
-  std::vector<std::string> collectives;  ///< "bucket 72": site and number of elements
+  std::int64_t step = 0;  ///< -1: construction
+  /// "bucket 72": site and number of elements; "bucket 72 Half": and dtype
+  std::vector<std::string> collectives;
+};
+
+/// The numbers of one tensor on one rank after one step.
+struct ExpectValues {
+  std::int64_t rank = 0;
+  std::int64_t step = 0;
+  std::string phase = "gradient";  ///< "gradient" | "parameter" | "buffer" | "optimizer"
+  std::string tensor;
+  std::vector<double> numbers;  ///< all elements, in the tensor's dtype; empty: undefined
 };
 
 /// [expect]. Everything stated must hold; what is left out is not looked at.
@@ -249,6 +288,7 @@ struct ExpectSpec {
   std::optional<std::int64_t> bucket_all_reduces;  ///< on rank 0, over the whole run
   std::optional<std::int64_t> rebuilds;            ///< bucket rebuilds on rank 0
   std::vector<ExpectIssued> issued;                ///< exactly these, in order
+  std::vector<ExpectValues> values;                ///< exactly these bits
 };
 
 struct Case {

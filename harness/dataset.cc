@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Draws data sets, and the losses they are used with.
+// Draws data sets.
 #include "harness/dataset.h"
 
 #include <torch/types.h>
@@ -82,6 +82,14 @@ at::Tensor to_dtype(const at::Tensor& values, const std::string& dtype) {
   return values.to(dtype == "float64" ? at::kDouble : at::kFloat);
 }
 
+/// Numbers that the case gives in the place of drawn ones; `numel`: of one sample.
+void give(const std::vector<double>& given, std::int64_t sample, std::int64_t numel, double* row) {
+  const auto count = static_cast<std::int64_t>(given.size());
+  for (std::int64_t i = 0; count > 0 && i < numel; ++i) {
+    row[i] = given[static_cast<std::size_t>((sample * numel + i) % count)];
+  }
+}
+
 Sizes batched(std::int64_t samples, const Sizes& sizes) {
   Sizes all = {samples};
   all.insert(all.end(), sizes.begin(), sizes.end());
@@ -93,6 +101,9 @@ at::Tensor rows(const at::Tensor& table, const std::vector<std::int64_t>& sample
   const std::int64_t num_samples = sizes[0];
   sizes[0] = static_cast<std::int64_t>(samples.size());
   at::Tensor result = at::empty(sizes, table.options());
+  if (result.numel() == 0) {
+    return result;
+  }
   const std::size_t row_bytes = table.nbytes() / static_cast<std::size_t>(num_samples);
   const auto* const from = static_cast<const std::uint8_t*>(table.data_ptr());
   auto* to = static_cast<std::uint8_t*>(result.data_ptr());
@@ -134,6 +145,7 @@ Dataset::Dataset(const Case& value) {
         row[i] = exact ? scale.input * draw_exact_unit(rng, kInputOutOf) : draw_real(rng);
       }
     }
+    give(value.data.inputs, sample, inputs, row);
     for (std::size_t head = 0; head < heads.size(); ++head) {
       const std::int64_t outputs = targets[head].size(1);
       double* const target = targets[head].data_ptr<double>() + sample * outputs;
@@ -142,6 +154,7 @@ Dataset::Dataset(const Case& value) {
                           : teachers[head].output(static_cast<std::size_t>(i), row) +
                                 kNoise * draw_real(rng);
       }
+      give(value.data.targets, sample, outputs, target);
     }
   }
   table = table.view(batched(samples, input.sizes));
@@ -173,25 +186,6 @@ Dataset Dataset::to(const std::string& dtype) const {
     result.targets_.push_back(convert(target));
   }
   return result;
-}
-
-at::Tensor head_loss(const std::string& loss, const std::string& reduction,
-                     const at::Tensor& output, const at::Tensor& target) {
-  LOCKSTEP_USAGE(reduction == "mean" || reduction == "sum",
-                 "\"{}\" is neither \"mean\" nor \"sum\"", reduction);
-  const bool mean = reduction == "mean";
-  if (loss == "mse") {
-    return torch::mse_loss(output, target, mean ? at::Reduction::Mean : at::Reduction::Sum);
-  }
-  if (loss == "dot") {
-    const at::Tensor total = (output * target).sum();
-    return mean ? total / static_cast<double>(output.size(0)) : total;
-  }
-  LOCKSTEP_USAGE(loss == "cross_entropy", "\"{}\" is none of \"mse\", \"cross_entropy\", \"dot\"",
-                 loss);
-  const std::int64_t classes = output.size(-1);
-  return torch::cross_entropy_loss(output.reshape({-1, classes}), target.reshape({-1}), {},
-                                   mean ? at::Reduction::Mean : at::Reduction::Sum);
 }
 
 }  // namespace lockstep::harness

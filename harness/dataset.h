@@ -68,13 +68,4 @@ class Dataset {
   std::vector<at::Tensor> targets_;
 };
 
-/// Loss of one head over its batch, before any scaling.
-///
-/// - "mse": squared differences; "mean" is over all elements of the batch and the output
-/// - "dot": output times target, summed over the output; "mean" is over the batch alone
-/// - "cross_entropy": "mean" is over the batch (and its tokens)
-/// Errors: UsageError for an unknown name (cannot happen for a checked case).
-at::Tensor head_loss(const std::string& loss, const std::string& reduction,
-                     const at::Tensor& output, const at::Tensor& target);
-
 }  // namespace lockstep::harness

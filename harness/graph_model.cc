@@ -217,17 +217,25 @@ void GraphModel::replace_parameter(const std::string& name) {
 }
 
 void GraphModel::replace_parameter(const std::string& name, const at::Tensor& fresh) {
+  bool is_frozen = false;
+  for (const ParameterSlot& slot : impl_->plan.slots) {
+    if (slot.name == name) {
+      is_frozen = impl_->plan.frozen[static_cast<std::size_t>(slot.tensor)];
+    }
+  }
+  tie_parameter(name, fresh.detach().requires_grad_(!is_frozen));
+}
+
+void GraphModel::tie_parameter(const std::string& name, const at::Tensor& other) {
   const std::vector<ParameterSlot>& slots = impl_->plan.slots;
   std::int64_t replaced = -1;
   for (const ParameterSlot& slot : slots) {
     replaced = slot.name == name ? slot.tensor : replaced;
   }
   LOCKSTEP_USAGE(replaced >= 0, "the model has no parameter \"{}\"", name);
-  const at::Tensor leaf =
-      fresh.detach().requires_grad_(!impl_->plan.frozen[static_cast<std::size_t>(replaced)]);
   for (const ParameterSlot& slot : slots) {
     if (slot.tensor == replaced) {
-      impl_->modules[static_cast<std::size_t>(slot.block)]->set_parameter(slot.local, leaf);
+      impl_->modules[static_cast<std::size_t>(slot.block)]->set_parameter(slot.local, other);
     }
   }
 }

@@ -59,6 +59,8 @@ class GraphModel : public torch::nn::Module {
   void replace_parameter(const std::string& name);
   /// The same with a tensor of other values, sizes or dtype.
   void replace_parameter(const std::string& name, const at::Tensor& fresh);
+  /// The same with `other` itself, which may be another parameter.
+  void tie_parameter(const std::string& name, const at::Tensor& other);
 
  private:
   friend std::vector<std::vector<at::Tensor>> forward_together(

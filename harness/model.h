@@ -15,18 +15,18 @@ namespace lockstep::harness {
 ///
 /// - A skipped block is left out of its stage's sum. A stage with nothing left hands its input on.
 /// - A skipped head yields no output. The only head, skipped, hands its input on as its output.
-/// - A muted block runs, and its output is multiplied by zero: its parameters get gradients of
-/// zeros.
-/// - `exit_after` names a block before the last stage: its stage is the last one that runs, and
-/// what
-///   that stage yields is the output of head 0. It is the same as skipping every later block of a
-///   model with one head; the other heads yield nothing.
+/// - A muted block runs, and its output is multiplied by zero: its parameters' gradients are zeros.
+/// - `exit_after` names a block before the last stage: its stage is the last one that runs, and its
+///   output is that of head 0. It is the same as skipping every later block of a model with one
+///   head; the other heads yield nothing.
+/// - `without_loss` names heads that run, and whose outputs are left out of the loss.
 struct Route {
   std::vector<std::string> skip;
   std::string exit_after;
-  std::vector<std::string> mute;
+  std::vector<std::string> mute, without_loss;
   friend bool operator==(const Route& a, const Route& b) {
-    return a.skip == b.skip && a.exit_after == b.exit_after && a.mute == b.mute;
+    return a.skip == b.skip && a.exit_after == b.exit_after && a.mute == b.mute &&
+           a.without_loss == b.without_loss;
   }
 };
 
@@ -59,6 +59,8 @@ std::vector<ModelFinding> check_route(const ModelSpec& model, const DataSpec& da
 std::vector<std::string> block_names(const ModelSpec& model);
 std::vector<std::string> parameter_names(const ModelSpec& model);
 std::vector<std::string> buffer_names(const ModelSpec& model);
+/// The blocks of the last stage, in head order.
+std::vector<std::string> head_names(const ModelSpec& model);
 
 /// The entries of parameter_names() that `name` stands for: a parameter under any of its names, or
 /// all parameters of a block. Empty if there is no such parameter or block, or the block has none.

@@ -268,6 +268,15 @@ std::vector<std::string> block_names(const ModelSpec& model) {
   return names;
 }
 
+std::vector<std::string> head_names(const ModelSpec& model) {
+  const ModelPlan plan = sound_plan(model);
+  std::vector<std::string> names;
+  for (const std::int64_t block : plan.stages.back()) {
+    names.push_back(plan.blocks[static_cast<std::size_t>(block)].name);
+  }
+  return names;
+}
+
 std::vector<std::string> parameter_names(const ModelSpec& model) {
   const ModelPlan plan = sound_plan(model);
   std::vector<std::int64_t> all;

@@ -42,7 +42,8 @@ bool is_agreed(const Case& value, const AtSpec& at) {
 bool is_known_to_references(const Case& value, const AtSpec& at, std::int64_t step) {
   return (all_ranks_do(value, at, step) || is_agreed(value, at)) && at.raise.empty() &&
          at.sleep_ms == 0 && at.collective.empty() && !at.reload && !at.stall &&
-         at.add_buffer == 0 && at.from_ms == 0;
+         at.add_buffer == 0 && at.from_ms == 0 && !at.bypass && at.scale_buffers == 1.0 &&
+         !at.keep_gradients && at.ascend == 0.0;
 }
 
 bool has_fault(const Case& value, const std::string& kind, std::int64_t rank, std::int64_t step) {
@@ -60,21 +61,56 @@ Route route_at(const Case& value, std::int64_t rank, std::int64_t step, std::int
       continue;
     }
     route.skip.insert(route.skip.end(), at.skip.begin(), at.skip.end());
+    route.without_loss.insert(route.without_loss.end(), at.without_loss.begin(),
+                              at.without_loss.end());
     if (!at.exit_after.empty()) {
       route.exit_after = at.exit_after;
     }
     route.mute.insert(route.mute.end(), at.mute.begin(), at.mute.end());
   }
-  for (std::vector<std::string>* names : {&route.skip, &route.mute}) {
+  for (std::vector<std::string>* names : {&route.skip, &route.mute, &route.without_loss}) {
     std::sort(names->begin(), names->end());
     names->erase(std::unique(names->begin(), names->end()), names->end());
   }
   return route;
 }
 
+// A window of another length is agreed on by all ranks, or it is a mistake of those that have it.
+std::int64_t micro_batches_in(const Case& value, Role role, std::int64_t rank, std::int64_t step) {
+  std::int64_t count = value.train.micro_batches;
+  for (const AtSpec& at : value.at) {
+    if (at.micro_batches && covers(at.ranks, rank) && covers(at.steps, step) &&
+        (role == Role::kSubject || all_ranks_do(value, at, step))) {
+      count = *at.micro_batches;
+    }
+  }
+  return count;
+}
+
+std::int64_t samples_in(const Case& value, std::int64_t rank, std::int64_t step,
+                        std::int64_t micro) {
+  std::int64_t count = value.train.batch_per_rank / value.train.micro_batches;
+  for (const AtSpec& at : value.at) {
+    if (at.samples && covers(at.ranks, rank) && covers(at.steps, step) &&
+        at.micro_batch.value_or(micro) == micro) {
+      count = *at.samples;
+    }
+  }
+  return count;
+}
+
+std::int64_t samples_in_window(const Case& value, Role role, std::int64_t rank, std::int64_t step) {
+  std::int64_t sum = 0;
+  for (std::int64_t micro = 0; micro < micro_batches_in(value, role, rank, step); ++micro) {
+    sum += samples_in(value, rank, step, micro);
+  }
+  return sum;
+}
+
 // Sample ids of one rank, batch after batch, epoch after epoch. What is left of an epoch after the
 // last whole batch is not used.
-std::vector<std::vector<std::int64_t>> batches_of_rank(const Case& value, std::int64_t rank) {
+std::vector<std::vector<std::int64_t>> batches_of_rank(const Case& value, Role role,
+                                                       std::int64_t rank) {
   SamplerOptions options;
   options.num_samples = value.data.samples;
   options.world_size = value.world.ranks;
@@ -82,12 +118,16 @@ std::vector<std::vector<std::int64_t>> batches_of_rank(const Case& value, std::i
   options.shuffle = value.data.shuffle;
   options.drop_last = value.data.drop_last;
   options.seed = value.seed;
+  if (role == Role::kSubject && has_fault(value, "shuffle_seed", rank, -1)) {
+    options.seed += static_cast<std::uint64_t>(rank) + 1;
+  }
+  const bool one_order = role == Role::kSubject && has_fault(value, "epoch_not_set", rank, -1);
   DistributedSampler sampler(options);
   const std::int64_t batch = value.train.batch_per_rank;
   std::vector<std::vector<std::int64_t>> batches;
   for (std::int64_t epoch = 0; static_cast<std::int64_t>(batches.size()) < value.train.steps;
        ++epoch) {
-    sampler.set_epoch(epoch);
+    sampler.set_epoch(one_order ? 0 : epoch);
     const std::vector<std::int64_t> indices = sampler.indices();
     LOCKSTEP_USAGE(static_cast<std::int64_t>(indices.size()) >= batch,
                    "data.samples = {} gives rank {} only {} samples an epoch, fewer than "
@@ -103,47 +143,68 @@ std::vector<std::vector<std::int64_t>> batches_of_rank(const Case& value, std::i
   return batches;
 }
 
-bool micro_batch_syncs(const TrainSpec& train, std::int64_t micro) {
-  if (train.sync_on == "every") {
-    return true;
-  }
-  return train.sync_on == "last" && micro + 1 == train.micro_batches;
+bool micro_batch_syncs(const TrainSpec& train, bool is_last) {
+  return train.sync_on == "every" || (train.sync_on == "last" && is_last);
 }
 
 // Which micro-batches the forward arms the reducer for. H1: the flag is read in forward, so a
 // no_sync block around backward alone has no effect.
-bool subject_syncs(const Case& value, std::int64_t rank, std::int64_t step, std::int64_t micro) {
+bool subject_syncs(const Case& value, std::int64_t rank, std::int64_t step, std::int64_t micro,
+                   std::int64_t num_micro) {
   if (has_fault(value, "sync_before_last_micro_batch", rank, step)) {
-    return micro + 2 == value.train.micro_batches;
+    return micro + 2 == num_micro;
   }
-  return value.train.no_sync_covers == "backward" || micro_batch_syncs(value.train, micro);
+  return value.train.no_sync_covers == "backward" ||
+         micro_batch_syncs(value.train, micro + 1 == num_micro);
 }
 
-bool replay_syncs(const Case& value, std::int64_t micro) {
-  if (value.train.no_sync_covers == "backward" || value.train.sync_on == "every") {
-    return true;
+bool replay_syncs(const Case& value, bool is_last) {
+  return value.train.no_sync_covers == "backward" || value.train.sync_on == "every" || is_last;
+}
+
+// A mean over a window of micro-batches is the mean of their means; a sum is their sum.
+double loss_scale(const Case& value, std::int64_t num_micro) {
+  const TrainSpec& train = value.train;
+  const bool mean_of_means = train.reduction == "mean" && train.mean_over == "micro_batch";
+  const double scale = mean_of_means ? 1.0 / static_cast<double>(num_micro) : 1.0;
+  return train.scale_loss_by_world_size ? scale * static_cast<double>(value.world.ranks) : scale;
+}
+
+// Samples that the losses of a rank's step are divided by; 0: each micro-batch by its own. DDP's
+// division by the number of ranks is part of a mean over all samples.
+double mean_over(const Case& value, Role role, std::int64_t rank, std::int64_t step) {
+  if (value.train.mean_over == "window") {
+    return static_cast<double>(samples_in_window(value, role, rank, step));
   }
-  return micro + 1 == value.train.micro_batches;
+  double sum = 0.0;
+  for (std::int64_t each = 0; value.train.mean_over == "all" && each < value.world.ranks; ++each) {
+    sum += static_cast<double>(samples_in_window(value, role, each, step));
+  }
+  return sum / static_cast<double>(value.world.ranks);
 }
 
 StepPlan plan_step(const Case& value, Role role, std::int64_t rank, std::int64_t step,
                    const std::vector<std::int64_t>& batch) {
   StepPlan plan;
   plan.step = step;
-  const std::int64_t micro_batches = value.train.micro_batches;
-  const std::int64_t micro_samples = value.train.batch_per_rank / micro_batches;
+  const std::int64_t share = value.train.batch_per_rank / value.train.micro_batches;
+  const std::int64_t num_micro = micro_batches_in(value, role, rank, step);
   const std::int64_t forwards = value.train.forwards_per_backward;
-  for (std::int64_t micro = 0; micro < micro_batches; ++micro) {
+  const double mean = mean_over(value, role, rank, step);
+  const bool as_configured = role == Role::kSubject && has_fault(value, "window_scale", rank, step);
+  plan.loss_scale = loss_scale(value, as_configured ? value.train.micro_batches : num_micro);
+  for (std::int64_t micro = 0; micro < num_micro; ++micro) {
+    const std::int64_t micro_samples = samples_in(value, rank, step, micro);
     MicroBatch micro_batch;
     for (std::int64_t forward = 0; forward < forwards; ++forward) {
-      const auto first =
-          batch.begin() + micro * micro_samples + forward * (micro_samples / forwards);
-      micro_batch.parts.push_back({{first, first + micro_samples / forwards},
-                                   route_at(value, rank, step, micro, forward),
-                                   forwards == 1 ? 0 : micro_samples});
+      const auto first = batch.begin() + micro * share + forward * (micro_samples / forwards);
+      micro_batch.parts.push_back(
+          {{first, first + micro_samples / forwards},
+           route_at(value, rank, step, micro, forward),
+           mean != 0.0 || forwards == 1 ? mean : static_cast<double>(micro_samples)});
     }
-    micro_batch.sync = role == Role::kSubject ? subject_syncs(value, rank, step, micro)
-                                              : replay_syncs(value, micro);
+    micro_batch.sync = role == Role::kSubject ? subject_syncs(value, rank, step, micro, num_micro)
+                                              : replay_syncs(value, micro + 1 == num_micro);
     plan.micro_batches.push_back(std::move(micro_batch));
   }
   for (std::size_t i = 0; i < value.at.size(); ++i) {
@@ -170,29 +231,19 @@ std::int64_t given_steps(const TrainSpec& train, std::int64_t rank) {
                                      : train.steps_of_rank[static_cast<std::size_t>(rank)];
 }
 
-double loss_scale(const Case& value) {
-  // A mean over a window of micro-batches is the mean of their means; a sum is their sum.
-  double scale =
-      value.train.reduction == "mean" ? 1.0 / static_cast<double>(value.train.micro_batches) : 1.0;
-  if (value.train.scale_loss_by_world_size) {
-    scale *= static_cast<double>(value.world.ranks);
-  }
-  return scale;
-}
-
 Program compile_ranks(const Case& value, Role role, std::shared_ptr<const Dataset> data) {
   Program program{value, role, {}, data != nullptr ? std::move(data) : draw_data(value)};
   const std::vector<std::int64_t> known_steps = steps_by_rank(value);
   for (std::int64_t rank = 0; rank < value.world.ranks; ++rank) {
     RankProgram of_rank;
     of_rank.rank = rank;
-    of_rank.loss_scale = loss_scale(value);
     const bool subject = role == Role::kSubject;
+    of_rank.noise_rank = subject && has_fault(value, "dropout_seed", rank, -1) ? 0 : rank;
     if (subject && has_fault(value, "per_rank_init", rank, -1)) {
       of_rank.init_rank = rank;
     }
     const bool same = subject && has_fault(value, "same_batches", rank, -1);
-    const auto batches = batches_of_rank(value, same ? 0 : rank);
+    const auto batches = batches_of_rank(value, role, same ? 0 : rank);
     // The subject finds out by itself that its script leaves.
     const std::int64_t num_steps =
         subject ? given_steps(value.train, rank) : known_steps[static_cast<std::size_t>(rank)];
@@ -211,10 +262,12 @@ Program compile_ranks(const Case& value, Role role, std::shared_ptr<const Datase
 bool same_action(const AtSpec& a, const AtSpec& b) {
   const auto action = [](const AtSpec& at) {
     return std::tie(at.micro_batch, at.forward, at.when, at.site, at.bucket, at.from_ms, at.skip,
-                    at.exit_after, at.mute, at.freeze, at.unfreeze, at.lr, at.raise, at.retry,
-                    at.stall, at.leave, at.skip_step, at.detach, at.sleep_ms, at.collective,
-                    at.collective_numel, at.evaluate, at.evaluate_through,
-                    at.evaluate_with_gradients, at.reload, at.add_buffer);
+                    at.exit_after, at.mute, at.without_loss, at.samples, at.micro_batches,
+                    at.freeze, at.unfreeze, at.lr, at.raise, at.retry, at.stall, at.leave,
+                    at.skip_step, at.detach, at.sleep_ms, at.collective, at.collective_numel,
+                    at.evaluate, at.evaluate_through, at.evaluate_with_gradients, at.reload,
+                    at.add_buffer, at.bypass, at.copy_gradients, at.sync_buffers, at.scale_buffers,
+                    at.keep_gradients, at.ascend);
   };
   return action(a) == action(b);
 }
@@ -284,7 +337,6 @@ Program compile_serial(const Case& value, std::shared_ptr<const Dataset> data) {
   RankProgram serial;
   // DDP's average of W local losses is the global loss where that is a mean. A sum over the global
   // batch is W times larger, which `scale_loss_by_world_size` makes up for on the ranks.
-  serial.loss_scale = 1.0;
   const auto longest = std::max_element(
       ranks.ranks.begin(), ranks.ranks.end(),
       [](const RankProgram& a, const RankProgram& b) { return a.steps.size() < b.steps.size(); });
@@ -293,12 +345,14 @@ Program compile_serial(const Case& value, std::shared_ptr<const Dataset> data) {
     plan.step = longest->steps[at].step;
     plan.events = longest->steps[at].events;
     MicroBatch global;
-    std::int64_t num_active = 0;
+    // A joined rank counts as a batch of zeros, unless it is not counted.
+    std::int64_t num_samples = 0;
     for (const RankProgram& rank : ranks.ranks) {
       if (at >= rank.steps.size()) {
+        num_samples += value.ddp.join == "divide_by_active" ? 0 : value.train.batch_per_rank;
         continue;
       }
-      ++num_active;
+      num_samples += samples_in_window(value, Role::kReplay, rank.rank, plan.step);
       for (const MicroBatch& micro : rank.steps[at].micro_batches) {
         for (const Part& part : micro.parts) {
           auto same = std::find_if(global.parts.begin(), global.parts.end(),
@@ -312,8 +366,7 @@ Program compile_serial(const Case& value, std::shared_ptr<const Dataset> data) {
       }
     }
     for (Part& part : global.parts) {
-      part.mean_over = (value.ddp.join == "divide_by_active" ? num_active : value.world.ranks) *
-                       value.train.batch_per_rank;
+      part.mean_over = static_cast<double>(num_samples);
     }
     plan.micro_batches.push_back(std::move(global));
     serial.steps.push_back(std::move(plan));

@@ -17,7 +17,7 @@ struct Part {
   std::vector<std::int64_t> samples;
   Route route;
   /// Samples that a mean loss is taken over; 0: its own. Parts of one batch add up to its mean.
-  std::int64_t mean_over = 0;
+  double mean_over = 0.0;
 };
 
 struct MicroBatch {
@@ -27,6 +27,7 @@ struct MicroBatch {
 
 struct StepPlan {
   std::int64_t step = 0;
+  double loss_scale = 1.0;  ///< multiplies each micro-batch's loss before backward
   std::vector<MicroBatch> micro_batches;
   /// Events of this rank and step except routing, as indices into Case::at.
   std::vector<std::size_t> events;
@@ -36,8 +37,8 @@ struct StepPlan {
 
 struct RankProgram {
   std::int64_t rank = 0;
-  std::int64_t init_rank = 0;  ///< whose initial parameters this rank draws
-  double loss_scale = 1.0;     ///< multiplies each micro-batch's loss before backward
+  std::int64_t init_rank = 0;   ///< whose initial parameters this rank draws
+  std::int64_t noise_rank = 0;  ///< whose random numbers its dropout draws
   std::vector<StepPlan> steps;
 };
 

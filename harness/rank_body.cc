@@ -16,6 +16,7 @@
 #include "harness/graph_model.h"
 #include "harness/optimizer.h"
 #include "harness/saved_state.h"
+#include "harness/script.h"
 #include "harness/sync/faulty_communicator.h"
 #include "harness/sync/gradient_sync.h"
 #include "harness/sync/libtorch_error.h"
@@ -69,6 +70,7 @@ std::vector<std::string> forgotten_parameters(const Case& value, std::int64_t ra
   return names;
 }
 
+// After wrapping, as a script might.
 std::vector<at::Tensor> detached_copies(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> copies;
   for (const at::Tensor& tensor : tensors) {
@@ -144,7 +146,7 @@ std::shared_ptr<GraphModel> RankBody::Impl::build_model(const std::optional<Save
   const Case& value = program.value;
   auto model =
       std::make_shared<GraphModel>(value.model, value.data.exact, value.seed, of_rank.init_rank);
-  if (saved) {
+  if (saved && !has_fault(value, "model_not_loaded", of_rank.rank)) {
     load_model(*saved, *model);
   }
   if (!has_fault(value, "local_batch_norm", of_rank.rank)) {
@@ -204,7 +206,7 @@ void RankBody::Impl::train_range(StepRange range, std::optional<SavedState>& sav
   for (const FaultSpec& fault : value.faults) {
     if (fault.kind == "replaced_parameter" && fault.steps.empty() &&
         covers(fault.ranks, of_rank.rank)) {
-      model->replace_parameter(fault.parameter);
+      replace_parameter(*model, fault);
     }
   }
   if (optimizer == nullptr) {

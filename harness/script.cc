@@ -8,16 +8,40 @@
 #include <algorithm>
 
 #include "harness/trainer.h"
+#include "sim/ring_order.h"
 
 namespace lockstep::harness {
 
+void replace_parameter(GraphModel& model, const FaultSpec& fault) {
+  const at::Tensor own = model.named_parameters()[fault.parameter];
+  if (fault.by == "copy") {
+    model.replace_parameter(fault.parameter);
+  } else if (fault.by == "round_trip") {
+    const at::ScalarType dtype = own.scalar_type();
+    own.set_data(own.detach().to(dtype == at::kDouble ? at::kFloat : at::kDouble));
+    own.set_data(own.detach().to(dtype));
+  } else if (fault.by == "more_rows") {
+    model.replace_parameter(fault.parameter,
+                            at::cat({own.detach(), at::zeros_like(own.detach().narrow(0, 0, 1))}));
+  } else {
+    model.tie_parameter(fault.parameter, model.named_parameters()[fault.by]);
+  }
+}
+
 bool Script::begin_step(const StepPlan& plan) {
   const Case& value = parts_.program.value;
-  detaches_ = sums_loss_ = keeps_sum_ = clips_before_sync_ = has_bad_batch_ = false;
+  detaches_ = bypasses_ = keeps_gradients_ = sums_loss_ = keeps_sum_ = clips_before_sync_ =
+      has_bad_batch_ = false;
+  ascends_ = 0.0;
   is_first_attempt_ = true;
   for (const std::size_t index : plan.events) {
     detaches_ = detaches_ || value.at[index].detach;
-    if (value.at[index].detach && parts_.disturbances != nullptr) {
+    const AtSpec& at = value.at[index];
+    bypasses_ = bypasses_ || at.bypass;
+    keeps_gradients_ = keeps_gradients_ || at.keep_gradients;
+    ascends_ = std::max(ascends_, at.ascend);
+    if ((at.detach || at.bypass || at.keep_gradients || at.ascend > 0.0) &&
+        parts_.disturbances != nullptr) {
       parts_.disturbances->note_event(index);
     }
   }
@@ -40,7 +64,7 @@ bool Script::begin_step(const StepPlan& plan) {
       is("mixed_steps");
     }
     if (!fault.steps.empty() && is("replaced_parameter")) {
-      parts_.replicas.front().model->replace_parameter(fault.parameter);
+      replace_parameter(*parts_.replicas.front().model, fault);
       replaces = true;
     }
     if (fault.site.empty()) {
@@ -65,14 +89,16 @@ void Script::begin_attempt() {
   is_first_attempt_ = false;
 }
 
-void Script::run(const StepPlan& plan, const std::string& when, std::int64_t micro) {
+void Script::run(const StepPlan& plan, const std::string& when, std::int64_t micro,
+                 std::int64_t forward) {
   const Case& value = parts_.program.value;
   for (const std::size_t index : plan.events) {
     // The serial reference has the whole window in one micro-batch.
     const std::int64_t place =
         parts_.program.role == Role::kSerial ? 0 : value.at[index].micro_batch.value_or(0);
-    const bool here = value.at[index].site.empty() && value.at[index].when == when &&
-                      (micro < 0 || place == micro);
+    const bool of_forward =
+        micro < 0 || (place == micro && value.at[index].forward.value_or(0) == forward);
+    const bool here = value.at[index].site.empty() && value.at[index].when == when && of_forward;
     const bool now = parts_.disturbances == nullptr || parts_.disturbances->is_due(index);
     if (here && now && !leaves_) {
       const Phase before = parts_.position.phase();
@@ -127,6 +153,16 @@ void Script::run_event(const AtSpec& at, std::size_t index, const StepPlan& plan
   if (at.add_buffer > 0) {
     add_buffer(at, index);
   }
+  if (at.copy_gradients) {
+    copy_gradients();
+  }
+  if (!at.sync_buffers.empty()) {
+    sync_buffers(at.sync_buffers == "mean",
+                 {CallSite::kScript, plan.step, static_cast<std::int64_t>(index)});
+  }
+  if (at.scale_buffers != 1.0) {
+    scale_buffers(at.scale_buffers);
+  }
   set_requires_grad(at.freeze, false);
   set_requires_grad(at.unfreeze, true);
   if (at.lr) {
@@ -168,6 +204,61 @@ void Script::evaluate(const AtSpec& at, const StepPlan& plan) {
   }
   for (const Replica& replica : parts_.replicas) {
     replica.model->train();
+  }
+}
+
+void Script::copy_gradients() {
+  for (const Replica& replica : parts_.replicas) {
+    for (at::Tensor& parameter : all_parameters(*replica.model).tensors) {
+      if (parameter.grad().defined()) {
+        parameter.mutable_grad() = parameter.grad().detach().clone();
+      }
+    }
+  }
+}
+
+// A process with the replicas of all ranks adds up in the order of the ring, as the ranks do; one
+// replica alone has nothing to agree on. Counters are rank 0's either way.
+void Script::sync_buffers(bool mean, const CollectiveTag& tag) {
+  const at::NoGradGuard no_grad;
+  std::vector<NamedParameters> buffers;
+  for (const Replica& replica : parts_.replicas) {
+    buffers.push_back(all_buffers(*replica.model));
+  }
+  const auto ranks = static_cast<double>(parts_.program.value.world.ranks);
+  for (std::size_t i = 0; i < buffers.front().tensors.size(); ++i) {
+    std::vector<at::Tensor> replicas;
+    for (const NamedParameters& of_replica : buffers) {
+      replicas.push_back(of_replica.tensors[i]);
+    }
+    at::Tensor& first = replicas.front();
+    const bool adds = mean && first.is_floating_point();
+    if (parts_.communicator != nullptr) {
+      const std::unique_ptr<Work> work =
+          adds ? parts_.communicator->all_reduce(first, ReduceOp::kSum, tag)
+               : parts_.communicator->broadcast(first, 0, tag);
+      work->wait();
+    } else if (adds && replicas.size() > 1) {
+      sim::ring_all_reduce(replicas, ReduceOp::kSum);
+    }
+    for (at::Tensor& buffer : replicas) {
+      if (adds && (parts_.communicator != nullptr || replicas.size() > 1)) {
+        buffer.div_(ranks);
+      } else if (!adds) {
+        buffer.copy_(first);
+      }
+    }
+  }
+}
+
+void Script::scale_buffers(double factor) {
+  const at::NoGradGuard no_grad;
+  for (const Replica& replica : parts_.replicas) {
+    for (at::Tensor& buffer : all_buffers(*replica.model).tensors) {
+      if (buffer.is_floating_point()) {
+        buffer.mul_(factor);
+      }
+    }
   }
 }
 

@@ -16,6 +16,9 @@ struct TrainerParts;
 /// What becomes of an attempt at a step. Where ranks agree, the largest verdict holds for all.
 enum class Verdict : std::int64_t { kGoOn, kSkip, kRetry };
 
+/// The fault `replaced_parameter`.
+void replace_parameter(GraphModel& model, const FaultSpec& fault);
+
 /// Carries out one rank's events and faults at the places where the training loop calls.
 class Script {
  public:
@@ -28,10 +31,12 @@ class Script {
   /// Before the step is tried, the first time or again.
   void begin_attempt();
 
-  /// Runs the events of this place, in file order. An event without `micro_batch` belongs to the
-  /// first; after the step (`micro` < 0) that is not asked. Where train.agree says so, the ranks
-  /// then agree. Errors: ScriptError for a `raise`; StandStill; what a collective throws.
-  void run(const StepPlan& plan, const std::string& when, std::int64_t micro);
+  /// Runs the events of this place, in file order. An event without `micro_batch` or `forward`
+  /// belongs to the first; after the step (`micro` < 0) that is not asked. Where train.agree says
+  /// so, the ranks then agree. Errors: ScriptError for a `raise`; StandStill; what a collective
+  /// throws.
+  void run(const StepPlan& plan, const std::string& when, std::int64_t micro,
+           std::int64_t forward = 0);
 
   /// The step is to be tried again, for the script has caught something.
   void retry() { verdict_ = Verdict::kRetry; }
@@ -48,6 +53,9 @@ class Script {
   /// Whether the script ends the attempt, or the loop, here.
   bool stops() const { return leaves_ || verdict_ != Verdict::kGoOn; }
   bool detaches() const { return detaches_; }  ///< backward is left out: nothing to compute
+  bool bypasses() const { return bypasses_; }  ///< forwards call the inner module
+  bool keeps_gradients() const { return keeps_gradients_; }  ///< they are not zeroed
+  double ascends() const { return ascends_; }  ///< rate of a first pass; 0: there is none
   bool sums_loss() const { return sums_loss_; }
   bool keeps_sum() const { return keeps_sum_; }  ///< the sum over ranks is not to be divided
   bool has_bad_batch() const { return has_bad_batch_; }  ///< the loss is not a number
@@ -58,6 +66,9 @@ class Script {
   void agree(const StepPlan& plan);
   void add_buffer(const AtSpec& at, std::size_t index);
   void evaluate(const AtSpec& at, const StepPlan& plan);
+  void copy_gradients();
+  void sync_buffers(bool mean, const CollectiveTag& tag);
+  void scale_buffers(double factor);
   void set_requires_grad(const std::vector<std::string>& names, bool value);
   void note_fault(std::size_t index);
 
@@ -67,6 +78,9 @@ class Script {
   bool has_agreed_ = false;  // in this attempt
   bool is_first_attempt_ = true;
   bool detaches_ = false;
+  bool bypasses_ = false;
+  bool keeps_gradients_ = false;
+  double ascends_ = 0.0;
   bool sums_loss_ = false;
   bool keeps_sum_ = false;
   bool has_bad_batch_ = false;

@@ -11,6 +11,8 @@
 
 #include "core/check.h"
 #include "core/rng.h"
+#include "harness/gradients.h"
+#include "harness/losses.h"
 #include "harness/script.h"
 #include "harness/snapshot.h"
 
@@ -28,6 +30,7 @@ class Trainer {
         exact_(parts.program.value.data.exact),
         joins_(parts.program.value.ddp.join != "off"),
         uses_dropout_(uses_dropout(parts.program.value.model)),
+        heads_(head_names(parts.program.value.model)),
         script_(parts) {
     for (const Replica& replica : parts.replicas) {
       parameters_.push_back(all_parameters(*replica.model));
@@ -99,7 +102,7 @@ class Trainer {
       return true;
     }
     script_.after_sync(plan, parameters_.front());
-    record.gradients = gradient_taker_->take(gradients());
+    record.gradients = gradient_taker_->take(gradients_of(parameters_.front().tensors));
     phase(Phase::kUpdate, record);
     if (train_.clip_norm > 0.0 && !script_.clips_before_sync()) {
       clip();
@@ -116,18 +119,34 @@ class Trainer {
   // The step up to its update, or until the script thinks better of it.
   void attempt(std::size_t at, StepRecord& record, std::vector<std::vector<double>>& losses) {
     const StepPlan& plan = step_plan(at);
+    std::vector<at::Tensor> before_ascent;
     script_.begin_attempt();
     try {
       phase(Phase::kZeroGrad, record);
       zero_grad();
       parts_.sync.begin_step(plan.step);
+      before_ascent = ascend(at, record);
       for (std::size_t micro = 0; micro < plan.micro_batches.size() && !script_.stops(); ++micro) {
         run_micro_batch(at, micro, record, losses);
       }
     } catch (const CaughtError&) {
       script_.retry();
     }
+    restore(parameters_.front().tensors, before_ascent);
     script_.end_attempt(plan);
+  }
+
+  // The first of two passes: rank-local gradients move the parameters, whose values from before
+  // are returned; nothing where the script does not ask for it.
+  std::vector<at::Tensor> ascend(std::size_t at, StepRecord& record) {
+    if (script_.ascends() == 0.0) {
+      return {};
+    }
+    phase(Phase::kForward, record);
+    const std::vector<MicroLoss> losses = forward(at, 0, /*sync=*/false);
+    phase(Phase::kBackward, record);
+    backward(at, losses);
+    return move_by_gradients(parameters_.front().tensors, script_.ascends());
   }
 
   void run_micro_batch(std::size_t at, std::size_t micro, StepRecord& record,
@@ -151,7 +170,7 @@ class Trainer {
     }
     if (!script_.detaches()) {
       phase(Phase::kBackward, record);
-      backward(of_replicas);
+      backward(at, of_replicas);
     }
     if (script_.leaves()) {
       return;
@@ -182,15 +201,21 @@ class Trainer {
       return plan.micro_batches[static_cast<std::size_t>(micro)].parts;
     };
     for (std::size_t p = 0; p < parts_of(active_.front()).size(); ++p) {
+      if (p > 0) {
+        script_.run(step_plan(at), "before_forward", micro, static_cast<std::int64_t>(p));
+      }
       std::vector<ReplicaInput> inputs;
       for (const std::size_t k : active_) {
         const Part& part = parts_of(k)[p];
         inputs.push_back({k, parts_.data.inputs(part.samples), &part.route});
+        if (is_input_gradient(train_.loss)) {
+          inputs.back().input.requires_grad_();
+        }
       }
       const auto outputs = run_forward(inputs, {at, micro, static_cast<std::int64_t>(p)}, sync);
       for (std::size_t i = 0; i < inputs.size(); ++i) {
         const std::size_t k = inputs[i].replica;
-        add_losses(k, parts_of(k)[p], outputs[i], losses[k]);
+        add_losses(parts_of(k)[p], inputs[i], outputs[i], losses[k]);
       }
     }
     for (MicroLoss& loss : losses) {
@@ -207,13 +232,19 @@ class Trainer {
   // Dropout draws from LibTorch's generator, which is set anew for each replica.
   std::vector<std::vector<at::Tensor>> run_forward(const std::vector<ReplicaInput>& inputs,
                                                    const DrawPlace& place, bool sync) {
+    std::vector<std::vector<at::Tensor>> outputs;
+    if (script_.bypasses()) {
+      for (const ReplicaInput& input : inputs) {
+        outputs.push_back(parts_.replicas[input.replica].model->forward(input.input, *input.route));
+      }
+      return outputs;
+    }
     if (!uses_dropout_ && !parts_.program.separate_forwards) {
       return parts_.sync.forward(inputs, sync);
     }
-    std::vector<std::vector<at::Tensor>> outputs;
     for (const ReplicaInput& input : inputs) {
       const RankProgram& program = *parts_.replicas[input.replica].program;
-      CounterRng rng(parts_.program.value.seed, RngStream::kDropout, program.rank,
+      CounterRng rng(parts_.program.value.seed, RngStream::kDropout, program.noise_rank,
                      program.steps[place.at].step * train_.micro_batches + place.micro);
       for (std::int64_t part = 0; part < place.part; ++part) {
         rng.next();
@@ -225,12 +256,20 @@ class Trainer {
     return outputs;
   }
 
-  void add_losses(std::size_t k, const Part& part, const std::vector<at::Tensor>& outputs,
-                  MicroLoss& losses) {
-    const GraphModel& model = *parts_.replicas[k].model;
+  void add_losses(const Part& part, const ReplicaInput& input,
+                  const std::vector<at::Tensor>& outputs, MicroLoss& losses) {
+    const GraphModel& model = *parts_.replicas[input.replica].model;
+    const std::vector<std::string>& without = part.route.without_loss;
     at::Tensor of_forward;
     for (std::size_t i = 0; i < outputs.size(); ++i) {
-      const at::Tensor loss = part_loss(part, model.heads_run()[i], outputs[i]);
+      const std::int64_t head = model.heads_run()[i];
+      const std::string& name = heads_[static_cast<std::size_t>(head)];
+      if (std::find(without.begin(), without.end(), name) != without.end()) {
+        continue;
+      }
+      const at::Tensor loss =
+          part_loss(train_, script_.sums_loss(), part,
+                    {input.input, outputs[i], parts_.data.targets(head, part.samples)});
       of_forward = of_forward.defined() ? of_forward + loss : loss;
     }
     if (of_forward.defined()) {
@@ -242,21 +281,27 @@ class Trainer {
     }
   }
 
-  void backward(const std::vector<MicroLoss>& of_replicas) {
-    // References take what was meant: all of a micro-batch.
-    const bool each = train_.backward_from == "each" && parts_.program.role == Role::kSubject;
+  void backward(std::size_t at, const std::vector<MicroLoss>& of_replicas) {
+    // References take what was meant: all of a micro-batch, in one go.
+    const bool is_subject = parts_.program.role == Role::kSubject;
+    const bool each = train_.backward_from == "each" && is_subject;
+    const std::int64_t shares = is_subject ? train_.backwards_per_forward : 1;
     std::vector<at::Tensor> roots;
     for (std::size_t k = 0; k < of_replicas.size(); ++k) {
       // W times the loss is what a sum without division amounts to.
       const double scale =
-          parts_.replicas[k].program->loss_scale *
-          (script_.keeps_sum() ? static_cast<double>(parts_.program.value.world.ranks) : 1.0);
+          loss_scale(at, k) *
+          (script_.keeps_sum() ? static_cast<double>(parts_.program.value.world.ranks) : 1.0) /
+          static_cast<double>(shares);
       const MicroLoss& losses = of_replicas[k];
       for (const at::Tensor& loss : each ? losses.of_forwards : std::vector{losses.total}) {
         if (loss.requires_grad()) {
           roots.push_back(scale != 1.0 ? loss * scale : loss);
         }
       }
+    }
+    for (std::int64_t share = 1; share < shares && !roots.empty(); ++share) {
+      torch::autograd::backward(roots, {}, /*retain_graph=*/true);
     }
     if (each) {
       for (const at::Tensor& root : roots) {
@@ -267,23 +312,9 @@ class Trainer {
     }
   }
 
-  at::Tensor part_loss(const Part& part, std::int64_t head, const at::Tensor& given) const {
-    const at::Tensor target = parts_.data.targets(head, part.samples);
-    at::Tensor output = target.is_floating_point() ? given.to(target.scalar_type()) : given;
-    if (output.dim() < target.dim()) {
-      output = output.expand_as(target);  // an offset: the same for every sample
-    }
-    const auto num_samples = static_cast<std::int64_t>(part.samples.size());
-    const bool sums = train_.reduction == "sum" || script_.sums_loss();
-    if (sums || part.mean_over == 0 || part.mean_over == num_samples) {
-      return head_loss(train_.loss, sums ? "sum" : "mean", output, target);
-    }
-    // One division by the size of the whole mean: a mean of this part times its share would round.
-    const std::int64_t terms = train_.loss == "mse"   ? output.numel()
-                               : train_.loss == "dot" ? num_samples
-                                                      : target.numel();
-    return head_loss(train_.loss, "sum", output, target) /
-           static_cast<double>(terms / num_samples * part.mean_over);
+  double loss_scale(std::size_t at, std::size_t k) const {
+    const std::vector<StepPlan>& steps = parts_.replicas[k].program->steps;
+    return at < steps.size() ? steps[at].loss_scale : 1.0;
   }
 
   // In exact cases no arithmetic may round; the first phase that does is noted.
@@ -300,7 +331,7 @@ class Trainer {
 
   void zero_grad() {
     const at::NoGradGuard no_grad;
-    if (train_.zero_grad == "never") {
+    if (train_.zero_grad == "never" || script_.keeps_gradients()) {
       return;
     }
     if (train_.zero_grad == "optimizer" && parts_.program.role == Role::kSubject) {
@@ -308,49 +339,15 @@ class Trainer {
       return;
     }
     for (NamedParameters& of_replica : parameters_) {
-      for (at::Tensor& parameter : of_replica.tensors) {
-        if (train_.zero_grad == "none") {
-          parameter.mutable_grad() = at::Tensor();
-        } else if (parameter.grad().defined()) {
-          parameter.mutable_grad().zero_();
-        }
-      }
+      clear_gradients(of_replica.tensors, train_.zero_grad == "none");
     }
   }
 
   // Every replica's own, for gradients that nobody zeroes go on from what clipping left of them.
   void clip() {
     for (const std::size_t k : active_) {
-      clip(parameters_[k].tensors);
+      clip_gradients(parameters_[k].tensors, train_.clip_norm);
     }
-  }
-
-  void clip(std::vector<at::Tensor>& parameters) const {
-    // The norm is taken in double: a float32 norm would depend on LibTorch's summation order.
-    const at::NoGradGuard no_grad;
-    double squares = 0.0;
-    for (const at::Tensor& parameter : parameters) {
-      if (parameter.grad().defined()) {
-        squares += plain(parameter.grad()).to(at::kDouble).square().sum().item<double>();
-      }
-    }
-    const double norm = std::sqrt(squares);
-    if (norm > train_.clip_norm) {
-      for (at::Tensor& parameter : parameters) {
-        if (parameter.grad().defined()) {
-          parameter.mutable_grad().mul_(train_.clip_norm / norm);
-        }
-      }
-    }
-  }
-
-  std::vector<at::Tensor> gradients() const {
-    std::vector<at::Tensor> result;
-    result.reserve(parameters_.front().tensors.size());
-    for (const at::Tensor& parameter : parameters_.front().tensors) {
-      result.push_back(parameter.grad());
-    }
-    return result;
   }
 
   void optimizer_names() {
@@ -426,6 +423,7 @@ class Trainer {
   bool joins_;
   bool watched_ = false;
   bool uses_dropout_;
+  const std::vector<std::string> heads_;
   Script script_;
   std::vector<std::size_t> active_;                    // replicas with inputs for this step
   std::vector<NamedParameters> parameters_, buffers_;  // per replica

@@ -45,6 +45,39 @@ CauseHypothesis not_finite(const Divergence& divergence, const Run& subject, con
           true};
 }
 
+// What rank's script would have done with one of these mistakes, in this step alone.
+void test_script_mistakes(std::vector<CauseHypothesis>& causes, std::int64_t step, std::size_t rank,
+                          const Program& replay, const Run& subject,
+                          const std::vector<double>& actual) {
+  struct Mistake {
+    const char *fault, *cause, *what;
+  };
+  static constexpr Mistake kMistakes[] = {
+      {"shuffle_seed", "own_shuffle",
+       "shuffled with a seed of its own: some samples are seen by several ranks, "
+       "others by none"},
+      {"epoch_not_set", "epoch_not_set", "took the order of the first epoch again"},
+      {"dropout_seed", "shared_noise", "drew rank 0's dropout masks"},
+  };
+  for (const Mistake& mistake : kMistakes) {
+    Case value = replay.value;
+    value.faults = {FaultSpec()};
+    value.faults.front().kind = mistake.fault;
+    value.faults.front().ranks = {static_cast<std::int64_t>(rank)};
+    const Program planted = compile_subject(value, replay.data);
+    Program tried = replay;
+    const auto at = static_cast<std::size_t>(step);
+    if (at >= tried.ranks[rank].steps.size() || at >= planted.ranks[rank].steps.size()) {
+      continue;
+    }
+    tried.ranks[rank].noise_rank = planted.ranks[rank].noise_rank;
+    tried.ranks[rank].steps[at].micro_batches = planted.ranks[rank].steps[at].micro_batches;
+    if (losses_of(run_replay(tried, subject), rank, step) == actual) {
+      causes.push_back({mistake.cause, fmt::format("rank {} {}", rank, mistake.what), true});
+    }
+  }
+}
+
 std::vector<CauseHypothesis> forward_causes(const Divergence& divergence, const Program& replay,
                                             const Run& subject, const Run& replayed) {
   std::vector<CauseHypothesis> causes;
@@ -77,6 +110,7 @@ std::vector<CauseHypothesis> forward_causes(const Divergence& divergence, const 
                         true});
     }
   }
+  test_script_mistakes(causes, divergence.step, rank, replay, subject, actual);
   Program separate = replay;
   separate.separate_forwards = true;
   if (uses_sync_batch_norm(replay.value.model) &&

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Holds what came out of a case against its [expect].
 #include <fmt/ranges.h>
+#include <torch/types.h>
 
 #include <algorithm>
 
 #include "harness/judge/judge.h"
+#include "harness/snapshot.h"
 
 namespace lockstep::harness {
 namespace {
@@ -211,12 +213,77 @@ std::vector<std::string> complaints_about_issued(const ExpectSpec& expect, const
          subject.ranks[static_cast<std::size_t>(expected.rank)].collectives) {
       if (record.step == expected.step) {
         issued.push_back(fmt::format("{} {}", record.site, record.numel));
+        // The dtype is looked at where it is asked for.
+        const std::string with_dtype = fmt::format("{} {}", issued.back(), record.dtype);
+        if (issued.size() <= expected.collectives.size() &&
+            std::count(expected.collectives[issued.size() - 1].begin(),
+                       expected.collectives[issued.size() - 1].end(), ' ') > 1) {
+          issued.back() = with_dtype;
+        }
       }
     }
     if (issued != expected.collectives) {
       complaints.push_back(fmt::format("expected rank {} to issue [{}] in step {}, got [{}]",
                                        expected.rank, fmt::join(expected.collectives, ", "),
                                        expected.step, fmt::join(issued, ", ")));
+    }
+  }
+  return complaints;
+}
+
+namespace {
+
+const Snapshot& snapshot_of(const StepRecord& record, const std::string& phase) {
+  return phase == "gradient"    ? record.gradients
+         : phase == "parameter" ? record.parameters
+         : phase == "buffer"    ? record.buffers
+                                : record.optimizer;
+}
+
+// Elements in the precision that they are held in.
+std::vector<double> numbers_of(const Snapshot& snapshot, const TensorSlot& slot) {
+  const at::Tensor tensor = plain(tensor_of(snapshot, slot)).to(at::kDouble).contiguous();
+  const auto* const first = tensor.data_ptr<double>();
+  return {first, first + tensor.numel()};
+}
+
+std::string wrong_numbers(const ExpectValues& expected, const Run& subject) {
+  const StepRecord* record =
+      find_step(subject.ranks[static_cast<std::size_t>(expected.rank)], expected.step);
+  if (record == nullptr) {
+    return "the rank did not complete the step";
+  }
+  const Snapshot& snapshot = snapshot_of(*record, expected.phase);
+  for (const TensorSlot& slot : *snapshot.slots) {
+    if (slot.name != expected.tensor) {
+      continue;
+    }
+    if (!slot.defined) {
+      return expected.numbers.empty() ? "" : "it is undefined";
+    }
+    const std::vector<double> actual = numbers_of(snapshot, slot);
+    std::vector<double> wanted = expected.numbers;
+    for (double& number : wanted) {
+      number = real_bytes(slot) == 4 ? static_cast<double>(static_cast<float>(number)) : number;
+    }
+    return wanted == actual && !wanted.empty() ? "" : fmt::format("[{}]", fmt::join(actual, ", "));
+  }
+  return "there is no such tensor";
+}
+
+}  // namespace
+
+std::vector<std::string> complaints_about_values(const ExpectSpec& expect, const Run& subject) {
+  std::vector<std::string> complaints;
+  for (const ExpectValues& expected : expect.values) {
+    const std::string wrong = wrong_numbers(expected, subject);
+    if (!wrong.empty()) {
+      complaints.push_back(fmt::format(
+          "expected {} {} of rank {} after step {} to be {}, got {}", expected.phase,
+          expected.tensor, expected.rank, expected.step,
+          expected.numbers.empty() ? "undefined"
+                                   : fmt::format("[{}]", fmt::join(expected.numbers, ", ")),
+          wrong));
     }
   }
   return complaints;

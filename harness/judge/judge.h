@@ -41,6 +41,8 @@ std::vector<std::string> complaints_about(const ExpectSpec& expect, const CaseRe
 
 /// The same for what the ranks issued.
 std::vector<std::string> complaints_about_issued(const ExpectSpec& expect, const Run& subject);
+/// The same for the numbers of single tensors.
+std::vector<std::string> complaints_about_values(const ExpectSpec& expect, const Run& subject);
 
 /// The same for entries of [[at]] (routing apart) and [[fault]] that no rank ever carried out.
 std::vector<std::string> complaints_about_planted(const Case& value, const Run& subject);

@@ -52,7 +52,8 @@ CaseResult judge_one_run(const CaseResult& base, const Case& value, const JudgeO
       options.try_cures && runs_on(value, "sim") ? options.simulator : nullptr, &result.steps);
   result.complaints = complaints_about(expect, result);
   for (const auto& complaints :
-       {complaints_about_issued(expect, subject), complaints_about_planted(value, subject)}) {
+       {complaints_about_issued(expect, subject), complaints_about_values(expect, subject),
+        complaints_about_planted(value, subject)}) {
     result.complaints.insert(result.complaints.end(), complaints.begin(), complaints.end());
   }
   return result;

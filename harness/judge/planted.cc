@@ -12,12 +12,14 @@
 namespace lockstep::harness {
 namespace {
 
-// What model, data and wrapper are made of; [[fault]] entries of these kinds are there from the
-// beginning.
+// What model, data, plan and wrapper are made of; [[fault]] entries of these kinds are there from
+// the beginning.
 constexpr const char* kAtConstruction[] = {
-    "no_initial_broadcast", "per_rank_init",      "same_batches", "forgotten_parameter",
-    "optimizer_on_copies",  "buffers_not_synced", "other_dtype",  "other_shape",
-    "local_batch_norm",     "join_divisor"};
+    "no_initial_broadcast", "per_rank_init",      "same_batches",     "forgotten_parameter",
+    "optimizer_on_copies",  "buffers_not_synced", "other_dtype",      "other_shape",
+    "local_batch_norm",     "join_divisor",       "shuffle_seed",     "epoch_not_set",
+    "dropout_seed",         "window_scale",       "model_not_loaded", "hook_raises",
+    "hook_result"};
 
 // An entry of [[at]] or [[fault]], as far as its place goes.
 struct Planted {

@@ -99,7 +99,10 @@ void ReplaySync::sync_buffers(std::size_t source) {
   const at::NoGradGuard no_grad;
   for (std::size_t rank = 0; rank < models_.size(); ++rank) {
     for (std::size_t i = 0; rank != source && i < buffers_[rank].tensors.size(); ++i) {
-      buffers_[rank].tensors[i].copy_(buffers_[source].tensors[i]);
+      // A buffer that a graph has saved stays valid where it does not change.
+      if (!buffers_[rank].tensors[i].equal(buffers_[source].tensors[i])) {
+        buffers_[rank].tensors[i].copy_(buffers_[source].tensors[i]);
+      }
     }
   }
 }

@@ -33,7 +33,7 @@ struct Version {};
 
 /// One of these names; the unused rest is null.
 struct Choices {
-  std::array<const char*, 32> names;
+  std::array<const char*, 48> names;
 };
 
 /// A list whose items obey `item`.

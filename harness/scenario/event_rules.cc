@@ -54,6 +54,15 @@ std::vector<std::string> actions_of(const AtSpec& at) {
   add(at.evaluate > 0, "evaluate");
   add(at.reload, "reload");
   add(at.add_buffer > 0, "add_buffer");
+  add(!at.without_loss.empty(), "without_loss");
+  add(at.samples.has_value(), "samples");
+  add(at.micro_batches.has_value(), "micro_batches");
+  add(at.bypass, "bypass");
+  add(at.copy_gradients, "copy_gradients");
+  add(!at.sync_buffers.empty(), "sync_buffers");
+  add(at.scale_buffers != 1.0, "scale_buffers");
+  add(at.keep_gradients, "keep_gradients");
+  add(at.ascend > 0.0, "ascend");
   return actions;
 }
 
@@ -63,7 +72,9 @@ void check_actions(const AtSpec& at, const std::string& path, std::vector<CaseFi
     findings.push_back({{path},
                         "this [[at]] does nothing; expected one of skip, exit_after, mute, freeze, "
                         "unfreeze, lr, raise, stall, leave, skip_step, detach, sleep_ms, "
-                        "collective, evaluate, reload, add_buffer"});
+                        "collective, evaluate, reload, add_buffer, without_loss, samples, "
+                        "micro_batches, bypass, copy_gradients, sync_buffers, scale_buffers, "
+                        "keep_gradients, ascend"});
     return;
   }
   if (actions.size() > 1) {
@@ -74,7 +85,8 @@ void check_actions(const AtSpec& at, const std::string& path, std::vector<CaseFi
   }
   const AtSpec defaults;
   const std::string& action = actions.front();
-  const bool whole_step = at.is_routing() || at.detach || at.reload;
+  const bool whole_step = at.is_routing() || at.detach || at.reload || at.bypass ||
+                          at.keep_gradients || at.ascend > 0.0;
   if (whole_step && at.when != defaults.when) {
     findings.push_back(
         {{path + ".when"},
@@ -85,15 +97,21 @@ void check_actions(const AtSpec& at, const std::string& path, std::vector<CaseFi
     findings.push_back({{path + ".when"},
                         "after the step nothing of it is left to skip; expected an earlier place"});
   }
-  if ((at.skip_step || at.reload) && at.micro_batch) {
+  if ((at.skip_step || at.reload || at.bypass || at.micro_batches || at.keep_gradients ||
+       at.ascend > 0.0) &&
+      at.micro_batch) {
     findings.push_back(
         {{path + ".micro_batch"},
          fmt::format("{} is about a whole step and has no 'micro_batch'; leave it out", action)});
   }
-  if (at.forward && !at.is_routing()) {
+  const bool has_forward = !at.skip.empty() || !at.exit_after.empty() || !at.mute.empty() ||
+                           !at.without_loss.empty() ||
+                           (at.scale_buffers != 1.0 && at.when == defaults.when);
+  if (at.forward && !has_forward) {
     findings.push_back(
         {{path + ".forward"},
-         fmt::format("{} is not about one forward; 'forward' belongs to skip, exit_after and mute",
+         fmt::format("{} is not about one forward; 'forward' belongs to skip, exit_after, mute, "
+                     "without_loss and scale_buffers before_forward",
                      action)});
   }
   // References merge a step's micro-batches, so what counts within a window has no meaning there.
@@ -115,17 +133,6 @@ void check_actions(const AtSpec& at, const std::string& path, std::vector<CaseFi
     findings.push_back(
         {{path + ".evaluate_with_gradients"},
          "evaluate_with_gradients says how to 'evaluate', and nothing is evaluated"});
-  }
-}
-
-void check_names(const std::vector<std::string>& given, const std::vector<std::string>& known,
-                 const std::string& key, const std::string& what,
-                 std::vector<CaseFinding>& findings) {
-  for (const std::string& name : given) {
-    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
-    findings.push_back({{key, "model"},
-                        fmt::format("{}: the model has no {} '{}'; expected one of {}{}", key, what,
-                                    name, fmt::join(known, ", "), did_you_mean(name, known))});
   }
 }
 
@@ -214,6 +221,10 @@ constexpr FaultRule kFaultRules[] = {
     {"local_batch_norm", FaultRule::Parameter::kNone, false, true},
     {"other_dtype", FaultRule::Parameter::kNeeded, false, true},
     {"other_shape", FaultRule::Parameter::kNeeded, false, true},
+    {"shuffle_seed", FaultRule::Parameter::kNone, false, true},
+    {"epoch_not_set", FaultRule::Parameter::kNone, false, true},
+    {"dropout_seed", FaultRule::Parameter::kNone, false, true},
+    {"model_not_loaded", FaultRule::Parameter::kNone, false, true},
     {"corrupt_gradient", FaultRule::Parameter::kOptional, true, true},
     {"stale_gradient", FaultRule::Parameter::kOptional, true, true},
 };
@@ -272,17 +283,11 @@ void check_fault(const Case& value, const FaultSpec& fault, const std::string& p
                         "sync_before_last_micro_batch needs at least two micro-batches; expected "
                         "train.micro_batches above 1"});
   }
-  const bool reloads =
-      std::any_of(value.at.begin(), value.at.end(), [](const AtSpec& at) { return at.reload; });
+  check_fault_needs(value, fault, path, names, findings);
   if (fault.kind == "local_batch_norm" && names.model_is_sound &&
       !uses_sync_batch_norm(value.model)) {
     findings.push_back({{path + ".kind", "model"},
                         "local_batch_norm spoils a sync_batch_norm, and the model has none"});
-  }
-  if (fault.kind == "optimizer_not_loaded" && !reloads) {
-    findings.push_back({{path + ".kind"},
-                        "optimizer_not_loaded needs something to load; expected an [[at]] with "
-                        "reload = true"});
   }
   const std::string& join = value.ddp.join;
   if (fault.kind == "join_divisor" && (join == "off" || join == "throw")) {
@@ -319,6 +324,7 @@ void check_events(const Case& value, const KnownNames& names, std::vector<CaseFi
     }
     check_actions(at, path, findings);
     check_place(value, at, path, findings);
+    check_shares(value, at, path, findings);
     if (at.leave && value.ddp.join != "off" &&
         (at.micro_batch || at.when == "after_forward" || at.when == "after_backward")) {
       findings.push_back({{path + (at.micro_batch ? ".micro_batch" : ".when"), "ddp.join"},
@@ -327,6 +333,7 @@ void check_events(const Case& value, const KnownNames& names, std::vector<CaseFi
                           "\"after_step\", and no micro_batch"});
     }
     if (!names.model_is_sound) continue;
+    check_heads(value, at, path, findings);
     check_names(at.skip, names.blocks, path + ".skip", "block", findings);
     check_names(at.mute, names.blocks, path + ".mute", "block", findings);
     if (!at.exit_after.empty()) {

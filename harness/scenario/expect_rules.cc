@@ -85,11 +85,11 @@ void check_reason(const ExpectSpec& expect, const std::string& path,
 void check_hook(const Case& value, const ExpectSpec& expect, const std::string& path,
                 std::vector<CaseFinding>& findings) {
   const std::string& hook = value.ddp.hook;
+  const bool averages = hook == "all_reduce" || hook == "all_reduce_copy";
   const bool is_sum =
-      hook == "none" || hook == "all_reduce" || hook == "fp16_compress" || hook == "bf16_compress";
+      hook == "none" || averages || hook == "fp16_compress" || hook == "bf16_compress";
   // A hook divides by the number of all ranks.
-  const bool is_mean =
-      hook == "none" || (hook == "all_reduce" && value.ddp.join != "divide_by_active");
+  const bool is_mean = hook == "none" || (averages && value.ddp.join != "divide_by_active");
   if ((contains(expect.oracles, "serial") && !is_mean) ||
       (contains(expect.oracles, "replay") && !is_sum)) {
     findings.push_back(
@@ -204,6 +204,13 @@ void check_expectation(const Case& value, const ExpectSpec& expect, const std::s
     check_range(expect.issued[i].rank, value.world.ranks, at + ".rank", "rank", "world.ranks",
                 findings);
     check_range(expect.issued[i].step, value.train.steps, at + ".step", "step", "train.steps",
+                findings);
+  }
+  for (std::size_t i = 0; i < expect.values.size(); ++i) {
+    const std::string at = fmt::format("{}.values.{}", path, i);
+    check_range(expect.values[i].rank, value.world.ranks, at + ".rank", "rank", "world.ranks",
+                findings);
+    check_range(expect.values[i].step, value.train.steps, at + ".step", "step", "train.steps",
                 findings);
   }
   if (expect.rank) {

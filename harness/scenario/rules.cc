@@ -146,6 +146,41 @@ void check_gradient_kinds(const Case& value, std::vector<CaseFinding>& findings)
   }
 }
 
+// What a loss is made of.
+void check_loss(const Case& value, std::vector<CaseFinding>& findings) {
+  const TrainSpec& train = value.train;
+  if (train.mean_over != "micro_batch" &&
+      (train.reduction != "mean" || train.forwards_per_backward > 1)) {
+    findings.push_back({{"train.mean_over", "train.reduction", "train.forwards_per_backward"},
+                        "mean_over says what a mean is over; expected train.reduction = \"mean\" "
+                        "and one forward per backward"});
+  }
+  if (train.backwards_per_forward > 1 && train.backward_from == "each") {
+    findings.push_back({{"train.backwards_per_forward", "train.backward_from"},
+                        "several backwards over one graph, and one from each forward; expected "
+                        "one of them"});
+  }
+  if (value.data.kind == "classification" && !value.data.targets.empty()) {
+    findings.push_back({{"data.targets", "data.kind"},
+                        "the targets of a classification are classes, which are not given as "
+                        "numbers; leave data.targets out"});
+  }
+}
+
+// A mean over no element is none.
+void check_empty_heads(const Case& value, std::vector<CaseFinding>& findings) {
+  if (value.train.loss != "mse" && value.train.loss != "cross_entropy") return;
+  for (const std::vector<std::int64_t>& sizes : output_shapes(value.model, value.data)) {
+    if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end()) {
+      findings.push_back({{"train.loss", "model.blocks"},
+                          fmt::format("loss \"{}\" of an output without elements; expected "
+                                      "train.loss = \"dot\"",
+                                      value.train.loss)});
+      return;
+    }
+  }
+}
+
 void check_extras(const DdpSpec& ddp, std::vector<CaseFinding>& findings) {
   DdpSpec ours = ddp;
   ours.sync = "ddp";
@@ -267,6 +302,7 @@ void check_training(const Case& value, std::vector<CaseFinding>& findings) {
                         "static_graph finds unused parameters by itself in the first step; leave "
                         "out find_unused_parameters or static_graph"});
   }
+  check_loss(value, findings);
   check_extras(value.ddp, findings);
   check_uneven_inputs(value, findings);
 }
@@ -327,6 +363,7 @@ std::vector<CaseFinding> check_case(const Case& value) {
   check_schedule(value, findings);
   check_training(value, findings);
   if (names.model_is_sound) check_gradient_kinds(value, findings);
+  if (names.model_is_sound) check_empty_heads(value, findings);
   check_joined(value, findings);
   check_agreement(value, findings);
   check_exactness(value, names, findings);

@@ -19,6 +19,11 @@ struct KnownNames {
   std::vector<std::string> parameters_and_blocks() const;
 };
 
+/// `what` the names are of: "block", "parameter".
+void check_names(const std::vector<std::string>& given, const std::vector<std::string>& known,
+                 const std::string& key, const std::string& what,
+                 std::vector<CaseFinding>& findings);
+
 void check_schedule(const Case& value, std::vector<CaseFinding>& findings);
 void check_training(const Case& value, std::vector<CaseFinding>& findings);
 void check_exactness(const Case& value, const KnownNames& names,
@@ -31,6 +36,14 @@ void check_place(const Case& value, const AtSpec& at, const std::string& path,
 void check_place(const Case& value, const FaultSpec& fault, const std::string& path,
                  std::vector<CaseFinding>& findings);
 void check_agreement(const Case& value, std::vector<CaseFinding>& findings);
+/// What a step is made of must be part of what [train] gives it.
+void check_shares(const Case& value, const AtSpec& at, const std::string& path,
+                  std::vector<CaseFinding>& findings);
+void check_heads(const Case& value, const AtSpec& at, const std::string& path,
+                 std::vector<CaseFinding>& findings);
+/// Mistakes that need something to spoil, and what that is.
+void check_fault_needs(const Case& value, const FaultSpec& fault, const std::string& path,
+                       const KnownNames& names, std::vector<CaseFinding>& findings);
 void check_expected_schedules(const Case& value, const ExpectSpec& expect, const std::string& path,
                               std::vector<CaseFinding>& findings);
 /// `path` is "expect", "expect.sim", "expect.gloo", "expect.torch" or "expect.torch.1".

@@ -102,6 +102,10 @@ void describe(V& v, Of<DataSpec>) {
           "length of the inputs of an embedding");
   v.field("image_pixels", &DataSpec::image_pixels, IntRange{1, 1'024},
           "side of the inputs of a conv2d");
+  v.field("inputs", &DataSpec::inputs, ListOf<RealRange>{kReal, 0, 1'000'000},
+          "the samples' numbers, one after the other, over and over; left out: drawn");
+  v.field("targets", &DataSpec::targets, ListOf<RealRange>{kReal, 0, 1'000'000},
+          "the same for the targets of each head");
 }
 
 template <class V>
@@ -139,9 +143,15 @@ void describe(V& v, Of<TrainSpec>) {
           "which micro-batches of a step synchronise gradients");
   v.field("no_sync_covers", &TrainSpec::no_sync_covers, Choices{{"both", "forward", "backward"}},
           "what of the other micro-batches is inside no_sync");
-  v.field("loss", &TrainSpec::loss, Choices{{"mse", "cross_entropy", "dot"}},
-          "dot is linear; cross_entropy is for data.kind = \"classification\"");
+  v.field("loss", &TrainSpec::loss,
+          Choices{{"mse", "cross_entropy", "dot", "input_gradient", "anchored_input_gradient"}},
+          "dot is linear; cross_entropy is for data.kind = \"classification\"; input_gradient: of "
+          "the output, squared; anchored: plus zero times the output");
   v.field("reduction", &TrainSpec::reduction, Choices{{"mean", "sum"}}, "over the local batch");
+  v.field("mean_over", &TrainSpec::mean_over, Choices{{"micro_batch", "window", "all"}},
+          "what a mean is over where [[at]] gives samples: the micro-batch, a rank's step, all");
+  v.field("backwards_per_forward", &TrainSpec::backwards_per_forward, IntRange{1, 1'000},
+          "each with its share of the loss, over a graph that is kept");
   v.field("scale_loss_by_world_size", &TrainSpec::scale_loss_by_world_size, Any{},
           "cancels the division by the number of ranks");
   v.field("zero_grad", &TrainSpec::zero_grad, Choices{{"none", "zero", "optimizer", "never"}},
@@ -174,7 +184,8 @@ void describe(V& v, Of<DdpSpec>) {
   v.field("init_sync", &DdpSpec::init_sync, Any{}, "parameters and buffers of rank 0 at the start");
   v.field("hook", &DdpSpec::hook,
           Choices{{"none", "all_reduce", "fp16_compress", "bf16_compress", "noop",
-                   "quantize_per_tensor", "quantize_per_channel", "power_sgd", "post_local_sgd"}},
+                   "quantize_per_tensor", "quantize_per_channel", "power_sgd", "post_local_sgd",
+                   "all_reduce_copy"}},
           "communication hook");
   v.field("checks", &DdpSpec::checks, Choices{{"off", "fast", "full"}},
           "checked mode: mistakes become errors before wrong gradients are used");
@@ -204,6 +215,12 @@ void describe(V& v, Of<AtSpec>) {
   v.field("skip", &AtSpec::skip, kNames, "action: blocks left out");
   v.field("exit_after", &AtSpec::exit_after, Text{}, "action: the last block that runs");
   v.field("mute", &AtSpec::mute, kNames, "action: blocks whose outputs are multiplied by zero");
+  v.field("without_loss", &AtSpec::without_loss, kNames,
+          "action: heads that run and do not enter the loss");
+  v.field("samples", &AtSpec::samples, IntRange{0, 1'000'000},
+          "action: so many samples in the micro-batch, at most its share");
+  v.field("micro_batches", &AtSpec::micro_batches, IntRange{1, 1'000'000},
+          "action: so many micro-batches in the step, at most train.micro_batches");
   v.field("freeze", &AtSpec::freeze, kNames, "action: parameters or blocks");
   v.field("unfreeze", &AtSpec::unfreeze, kNames, "action: parameters or blocks");
   v.field("lr", &AtSpec::lr, kNotNegative, "action: a new learning rate");
@@ -230,6 +247,18 @@ void describe(V& v, Of<AtSpec>) {
           "action: before the step, save model and optimizer, build all anew and load");
   v.field("add_buffer", &AtSpec::add_buffer, IntRange{0, 1'000'000},
           "action: one more buffer of so many elements is registered");
+  v.field("bypass", &AtSpec::bypass, Any{}, "action: forwards call the inner module");
+  v.field("copy_gradients", &AtSpec::copy_gradients, Any{},
+          "action: each gradient becomes a copy of itself");
+  v.field("sync_buffers", &AtSpec::sync_buffers, Choices{{"broadcast", "mean"}},
+          "action: buffers become rank 0's, or the mean over ranks");
+  v.field("scale_buffers", &AtSpec::scale_buffers, kReal,
+          "action: floating-point buffers are multiplied by this");
+  v.field("keep_gradients", &AtSpec::keep_gradients, Any{},
+          "action: nobody zeroes gradients before the step");
+  v.field("ascend", &AtSpec::ascend, kNotNegative,
+          "action: a first pass under no_sync, whose gradients times this are added to the "
+          "parameters until the update");
 }
 
 template <class V>
@@ -256,6 +285,13 @@ void describe(V& v, Of<FaultSpec>) {
                     "other_shape",
                     "local_batch_norm",
                     "join_divisor",
+                    "shuffle_seed",
+                    "epoch_not_set",
+                    "dropout_seed",
+                    "window_scale",
+                    "model_not_loaded",
+                    "hook_raises",
+                    "hook_result",
                     "skip_wait",
                     "skip_collective",
                     "swap_collectives",
@@ -272,6 +308,9 @@ void describe(V& v, Of<FaultSpec>) {
   v.one_or_many("step", "steps", &FaultSpec::steps, ListOf<IntRange>{kStep, 0, 1'000'000, true},
                 "when, from 0; left out: all steps");
   v.field("parameter", &FaultSpec::parameter, Text{}, "where the kind needs one");
+  v.field("by", &FaultSpec::by, Text{},
+          "replaced_parameter: copy, round_trip (through another dtype), more_rows, or the name of "
+          "a parameter");
   v.field(
       "site", &FaultSpec::site, call_sites(),
       "what the collective is for that goes wrong, by default \"bucket\"; exit, crash: before it");
@@ -303,7 +342,19 @@ void describe(V& v, Of<ExpectIssued>) {
   v.field("rank", &ExpectIssued::rank, kRank, "by whom");
   v.needed("step", &ExpectIssued::step, IntRange{-1, 999'999}, "from 0; -1: construction");
   v.needed("collectives", &ExpectIssued::collectives, ListOf<Text>{{}, 0, 10'000},
-           "in order, as site and number of elements: \"bucket 72\", \"used_map 4\"");
+           "in order, as site and number of elements: \"bucket 72\", or with dtype: \"bucket 72 "
+           "Half\"");
+}
+
+template <class V>
+void describe(V& v, Of<ExpectValues>) {
+  v.field("rank", &ExpectValues::rank, kRank, "whose");
+  v.field("step", &ExpectValues::step, kStep, "after it");
+  v.field("phase", &ExpectValues::phase, Choices{{"gradient", "parameter", "buffer", "optimizer"}},
+          "of what kind");
+  v.needed("tensor", &ExpectValues::tensor, Text{}, "its name");
+  v.needed("numbers", &ExpectValues::numbers, ListOf<RealRange>{kReal, 0, 1'000'000},
+           "every element; none: the gradient is undefined");
 }
 
 template <class V>
@@ -345,6 +396,9 @@ void describe(V& v, Of<ExpectSpec>) {
                    "later_backward_local",
                    "local_statistics",
                    "not_finite",
+                   "own_shuffle",
+                   "epoch_not_set",
+                   "shared_noise",
                    "unfinished_hang",
                    "unfinished_error",
                    "unfinished_drift",
@@ -374,6 +428,7 @@ void describe(V& v, Of<ExpectSpec>) {
   v.field("rebuilds", &ExpectSpec::rebuilds, kCount, "bucket rebuilds on rank 0");
   v.tables("issued", &ExpectSpec::issued, TablesPlace::kInline,
            "exactly these collectives were issued");
+  v.tables("values", &ExpectSpec::values, TablesPlace::kInline, "exactly these numbers");
 }
 
 template <class V>

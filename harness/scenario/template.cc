@@ -115,7 +115,9 @@ constexpr const char* kTail = R"(
 #   forward = ["trunk", "act", ["left", "right"]]
 
 # Something that ranks do at steps, counted from 0; one action per [[at]]: skip, exit_after,
-# freeze, unfreeze, lr, raise, leave, skip_step, detach, sleep_ms, collective, evaluate.
+# without_loss, samples, micro_batches, freeze, unfreeze, lr, raise, leave, skip_step, detach,
+# sleep_ms, collective, evaluate, reload, bypass, copy_gradients, sync_buffers, scale_buffers,
+# keep_gradients, ascend.
 #[[at]]
 #rank = 1
 #step = 1
@@ -136,6 +138,7 @@ constexpr const char* kTail = R"(
 
 # diverged: step, phase, rank, tensor, oracle. error, crash: error, message, rank, step.
 # deadlock: waiting, error, message. diverged, deadlock, error: cause, never_ready, cure.
+# Any: issued, values.
 # [expect.sim] and [expect.gloo] stand in the place of [expect] on that backend, [expect.torch] with
 # PyTorch's reducer; that one says why in its reason.
 [expect]

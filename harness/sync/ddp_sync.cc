@@ -2,6 +2,8 @@
 // The subject `ddp`: our DistributedDataParallel around the case's model.
 #include "harness/sync/ddp_sync.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <mutex>
 
@@ -9,6 +11,7 @@
 #include "core/comm_hooks.h"
 #include "core/distributed_data_parallel.h"
 #include "core/power_sgd_hook.h"
+#include "harness/trainer.h"
 
 namespace lockstep::harness {
 namespace {
@@ -63,8 +66,42 @@ CommHook hook_of(const std::string& name, Communicator& communicator) {
   if (name == "power_sgd") {
     return power_sgd_hook(communicator);
   }
+  if (name == "all_reduce_copy") {
+    return [hook = all_reduce_hook(communicator)](GradBucket bucket) {
+      bucket.buffer = bucket.buffer.clone();
+      return hook(bucket);
+    };
+  }
   LOCKSTEP_CHECK(name == "post_local_sgd", "no hook is called {}", name);
   return post_local_sgd_hook(communicator, {/*start_iter=*/1, /*subgroup=*/nullptr});
+}
+
+// The hook with the mistakes that are planted into it.
+CommHook spoiled(CommHook hook, const Case& value, std::int64_t rank) {
+  std::vector<FaultSpec> faults;
+  for (const FaultSpec& fault : value.faults) {
+    if ((fault.kind == "hook_raises" || fault.kind == "hook_result") && covers(fault.ranks, rank)) {
+      faults.push_back(fault);
+    }
+  }
+  if (faults.empty()) {
+    return hook;
+  }
+  return [hook = std::move(hook), faults](const GradBucket& bucket) {
+    PendingTensor result = hook(bucket);
+    for (const FaultSpec& fault : faults) {
+      if (!covers(fault.steps, bucket.tag.step)) {
+        continue;
+      }
+      if (fault.kind == "hook_raises") {
+        throw ScriptError(fmt::format("the hook failed for bucket {}", bucket.index));
+      }
+      result = std::move(result).then([](const at::Tensor& tensor) {
+        return tensor.reshape({-1}).narrow(0, 0, tensor.numel() - 1);
+      });
+    }
+    return result;
+  };
 }
 
 JoinOptions join_options_of(const std::string& join) {
@@ -82,7 +119,9 @@ class DdpSync final : public GradientSync {
         join_options_(join_options_of(join_of(*parts.value))) {
     const std::string& hook = parts.value->ddp.hook;
     if (hook != "none") {
-      ddp_.register_comm_hook(hook_of(hook, *parts.communicator), hook);
+      ddp_.register_comm_hook(
+          spoiled(hook_of(hook, *parts.communicator), *parts.value, parts.communicator->rank()),
+          hook);
     }
     const std::vector<std::string> all = trainable_parameters(*parts.model).names;
     for (const std::string& name : ddp_.engine().parameter_names()) {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -179,6 +180,76 @@ TEST(ConformanceTest, EveryBehaviourWithoutUpstreamTestHasARowThatNamesWhatExist
   EXPECT_EQ(table.size(), kBehaviours);
   std::printf("behaviours without upstream test: %d of %zu shown by a scenario\n", num_scenarios,
               kBehaviours);
+}
+
+/// What is wrong with one entry of the table of faults seen in the field: a variant with neither
+/// scenario nor reason, or a scenario that does not exist. Scenarios go into `named`.
+std::vector<std::string> faults_of_entry(const std::string& id, const toml::table& entry,
+                                         std::set<std::string>& named) {
+  std::vector<std::string> faults;
+  const toml::table* variants = entry["variants"].as_table();
+  if (entry["says"].value_or<std::string>("").empty() || variants == nullptr || variants->empty()) {
+    return {id + ": says nothing, or has no variants"};
+  }
+  for (const auto& [key, value] : *variants) {
+    const std::string variant = id + "." + std::string(key);
+    const toml::array* files = value.as_array();
+    if (files == nullptr ? value.value_or<std::string>("").empty() : files->empty()) {
+      faults.push_back(variant + ": neither scenario nor reason");
+    }
+    for (std::size_t i = 0; files != nullptr && i < files->size(); ++i) {
+      const std::string file = (*files)[i].value_or<std::string>("");
+      named.insert(file);
+      if (!std::filesystem::is_regular_file(kRoot / "scenarios/field" / file)) {
+        faults.push_back(variant + ": there is no scenario field/" + file);
+      }
+    }
+  }
+  return faults;
+}
+
+// Entries of the corpus, by section; numbers are not consecutive.
+const std::vector<int> kFieldEntries = {9,  10, 11, 12, 13, 15, 16, 17, 18, 20, 24, 25, 26, 27,
+                                        28, 29, 31, 32, 34, 35, 36, 37, 39, 40, 41, 42, 44, 45};
+
+TEST(ConformanceTest, EveryFaultSeenInTheFieldHasARowThatNamesWhatExists) {
+  const toml::table table = toml::parse_file((kRoot / "tests/conformance/field.toml").string());
+  std::vector<std::string> faults;
+  std::set<std::string> named;
+  std::size_t num_variants = 0;
+  for (const int number : kFieldEntries) {
+    const std::string id = std::to_string(number);
+    const toml::table* entry = table[id].as_table();
+    if (entry == nullptr) {
+      faults.push_back(id + ": no row");
+      continue;
+    }
+    const auto of_entry = faults_of_entry(id, *entry, named);
+    faults.insert(faults.end(), of_entry.begin(), of_entry.end());
+    num_variants += (*entry)["variants"].as_table()->size();
+  }
+  // A file that begins with the number of an entry belongs to one of its variants.
+  for (const auto& file : std::filesystem::directory_iterator(kRoot / "scenarios/field")) {
+    const std::string name = file.path().filename().string();
+    const int number = std::atoi(name.c_str());
+    if (table.contains(std::to_string(number)) && named.count(name) == 0) {
+      faults.push_back(name + ": no variant names it");
+    }
+  }
+  EXPECT_THAT(faults, IsEmpty());
+  std::printf("faults seen in the field: %zu entries, %zu variants, %zu scenarios\n",
+              kFieldEntries.size(), num_variants, named.size());
+}
+
+TEST(ConformanceTest, AnEntryWithoutAnythingOrWithUnknownNamesIsSeen) {
+  const auto count = [](const char* text) {
+    std::set<std::string> named;
+    return faults_of_entry("X", toml::parse(text), named).size();
+  };
+  EXPECT_EQ(count("says = \"x\""), 1U);
+  EXPECT_EQ(count("says = \"x\"\nvariants = { a = [] }"), 1U);
+  EXPECT_EQ(count("says = \"x\"\nvariants = { a = \"\", b = [\"none.toml\"] }"), 2U);
+  EXPECT_EQ(count("says = \"x\"\nvariants = { a = \"a reason\" }"), 0U);
 }
 
 TEST(ConformanceTest, ARowWithoutAnythingOrWithUnknownNamesIsSeen) {

@@ -16,6 +16,7 @@
 #include "core/error.h"
 #include "harness/exact_data.h"
 #include "harness/graph_model.h"
+#include "harness/losses.h"
 #include "harness/optimizer.h"
 
 namespace lockstep::harness {
@@ -40,6 +41,33 @@ Case graph_case(std::vector<std::pair<std::string, std::string>> blocks) {
   value.model.kind = "graph";
   value.model.blocks = std::move(blocks);
   return value;
+}
+
+TEST(DatasetTest, GivenNumbersRepeatSampleAfterSample) {
+  Case value = mlp_case({2, 1});
+  value.data.inputs = {1, 2, 3};
+  value.data.targets = {7, 8};
+  const Dataset data(value);
+  const at::Tensor inputs = data.inputs({0, 1, 2});
+  EXPECT_TRUE(inputs.equal(torch::tensor({{1.0F, 2.0F}, {3.0F, 1.0F}, {2.0F, 3.0F}})));
+  EXPECT_TRUE(data.targets(0, {0, 1, 2}).equal(torch::tensor({{7.0F}, {8.0F}, {7.0F}})));
+  EXPECT_EQ(data.inputs({}).size(0), 0);
+}
+
+TEST(DatasetTest, TheGradientOfTheInputIsALossWithoutTheOutput) {
+  // y = w x^2 + b with w = 0.5: dy/dx = 2 w x, so the loss is 1 + 4 for x = 1 and 2, and its
+  // derivative by w is 8 w x^2, in all 4 + 16.
+  for (const bool anchored : {false, true}) {
+    const at::Tensor w = torch::full({1}, 0.5, torch::requires_grad());
+    const at::Tensor b = torch::zeros({1}, torch::requires_grad());
+    const at::Tensor x = torch::tensor({1.0F, 2.0F}).requires_grad_();
+    const std::string loss = anchored ? "anchored_input_gradient" : "input_gradient";
+    const at::Tensor value = input_gradient_loss(loss, w * x * x + b, x);
+    value.backward();
+    EXPECT_EQ(value.item<float>(), 5.0F);
+    EXPECT_EQ(w.grad().item<float>(), 20.0F);
+    EXPECT_EQ(b.grad().defined(), anchored);
+  }
 }
 
 TEST(DatasetTest, HasTheShapesOfTheModel) {

@@ -122,6 +122,39 @@ TEST_F(JudgeTest, WhatWasIssuedIsHeldAgainstTheExpectation) {
                   HasSubstr("rank 0 to issue [] in step 0, got [bucket 212]")));
 }
 
+TEST_F(JudgeTest, TheDtypeOfWhatWasIssuedIsLookedAtWhereItIsAskedFor) {
+  Case value = case_of(kPlain);
+  const TrainingRun run = this->run(value);
+  value.expect.issued = {{1, 2, {"bucket 212 Float"}}};
+  EXPECT_THAT(complaints_about_issued(value.expect, run), IsEmpty());
+  value.expect.issued = {{1, 2, {"bucket 212 Half"}}};
+  EXPECT_THAT(complaints_about_issued(value.expect, run),
+              ElementsAre(HasSubstr("[bucket 212 Half] in step 2, got [bucket 212 Float]")));
+}
+
+TEST_F(JudgeTest, NumbersAreHeldAgainstTheExpectationBitForBit) {
+  Case value = case_of(
+      "[model]\nkind = \"graph\"\nblocks = { w = \"scale 1\", b = \"scale 1\" }\n"
+      "forward = [\"w\"]\n[data]\ninputs = [1]\ntargets = [1, 3]\nshuffle = false\n"
+      "[train]\nloss = \"dot\"\nbatch_per_rank = 1\n[ddp]\nfind_unused_parameters = true\n"
+      "[expect]\noutcome = \"within_bound\"\n");
+  const TrainingRun run = this->run(value);
+  // 1 - 0.1 * (1 + 3) / 2 in single precision.
+  value.expect.values = {{0, 0, "gradient", "w.weight", {2.0}},
+                         {1, 0, "parameter", "w.weight", {0.8}},
+                         {1, 2, "gradient", "b.weight", {}}};
+  EXPECT_THAT(complaints_about_values(value.expect, run), IsEmpty());
+  value.expect.values = {{0, 0, "gradient", "w.weight", {2.0000002}},
+                         {1, 2, "gradient", "b.weight", {0.0}},
+                         {0, 0, "gradient", "w.weight", {}},
+                         {0, 0, "buffer", "none", {1.0}}};
+  EXPECT_THAT(
+      complaints_about_values(value.expect, run),
+      ElementsAre(HasSubstr("of rank 0 after step 0 to be [2.0000002], got [2]"),
+                  HasSubstr("b.weight of rank 1 after step 2 to be [0], got it is undefined"),
+                  HasSubstr("to be undefined, got [2]"), HasSubstr("got there is no such tensor")));
+}
+
 TEST_F(JudgeTest, ReplayOracleSeesOptimizerStateInitialStateAndLosses) {
   Case value = case_of(std::string(kPlain) + "[train]\noptimizer = { kind = \"adam\" }\n");
   TrainingRun spoilt = run(value);

@@ -85,6 +85,71 @@ outcome = "within_bound"
   EXPECT_THAT(parts[1].route.skip, ElementsAre("b"));
 }
 
+TEST(ProgramTest, SamplesAndWindowsOfTheirOwnAndWhatAMeanIsOver) {
+  const std::string uneven = R"(
+[train]
+batch_per_rank = 8
+micro_batches = 2
+MEAN
+[[at]]
+rank = 1
+micro_batch = 1
+samples = 1
+[[at]]
+step = 2
+micro_batches = 1
+[expect]
+outcome = "within_bound"
+)";
+  const auto with = [&uneven](const std::string& mean) {
+    std::string text = uneven;
+    return case_of(text.replace(text.find("MEAN"), 4, "mean_over = \"" + mean + "\""));
+  };
+  const auto part = [](const Program& program, std::size_t rank, std::size_t step,
+                       std::size_t micro) {
+    return program.ranks[rank].steps[step].micro_batches[micro].parts[0];
+  };
+  const Program each = compile_subject(with("micro_batch"));
+  EXPECT_EQ(part(each, 0, 0, 1).samples.size(), 4U);
+  EXPECT_EQ(part(each, 1, 0, 1).samples.size(), 1U);
+  EXPECT_EQ(part(each, 1, 0, 1).mean_over, 0.0);
+  EXPECT_EQ(each.ranks[1].steps[0].loss_scale, 0.5);
+  EXPECT_EQ(each.ranks[1].steps[2].loss_scale, 1.0);
+  EXPECT_EQ(each.ranks[1].steps[2].micro_batches.size(), 1U);
+  EXPECT_TRUE(each.ranks[1].steps[2].micro_batches[0].sync);
+  const Program window = compile_replay(with("window"));
+  EXPECT_EQ(part(window, 0, 0, 0).mean_over, 8.0);
+  EXPECT_EQ(part(window, 1, 0, 0).mean_over, 5.0);
+  EXPECT_EQ(window.ranks[1].steps[0].loss_scale, 1.0);
+  EXPECT_EQ(part(compile_replay(with("all")), 1, 0, 0).mean_over, 6.5);  // 13 / 2 ranks
+  const Program serial = compile_serial(with("micro_batch"));
+  EXPECT_EQ(serial.ranks[0].steps[0].micro_batches[0].parts[0].samples.size(), 13U);
+  EXPECT_EQ(serial.ranks[0].steps[0].micro_batches[0].parts[0].mean_over, 13.0);
+}
+
+TEST(ProgramTest, AWindowThatOneRankShortensIsItsMistake) {
+  const Case value = case_of(
+      "[train]\nmicro_batches = 2\n[[at]]\nrank = 1\nstep = 1\nmicro_batches = 1\n"
+      "[expect]\noutcome = \"within_bound\"\n");
+  EXPECT_EQ(compile_subject(value).ranks[1].steps[1].micro_batches.size(), 1U);
+  EXPECT_EQ(compile_replay(value).ranks[1].steps[1].micro_batches.size(), 2U);
+}
+
+TEST(ProgramTest, MistakesOfTheDataScriptTakeOtherSamplesThanTheReferences) {
+  const auto samples = [](const std::string& kind, std::size_t rank, std::size_t step) {
+    Case value = case_of("[data]\nsamples = 8\n[expect]\noutcome = \"within_bound\"\n");
+    if (!kind.empty()) {
+      value.faults.emplace_back().kind = kind;
+      value.faults.back().ranks = {1};
+    }
+    return compile_subject(value).ranks[rank].steps[step].micro_batches[0].parts[0].samples;
+  };
+  EXPECT_NE(samples("shuffle_seed", 1, 0), samples("", 1, 0));
+  EXPECT_EQ(samples("shuffle_seed", 0, 0), samples("", 0, 0));
+  EXPECT_NE(samples("", 1, 1), samples("", 1, 0));  // an epoch is a step
+  EXPECT_EQ(samples("epoch_not_set", 1, 1), samples("", 1, 0));
+}
+
 TEST(ProgramTest, SyncFollowsTheScript) {
   const std::string window = "[train]\nbatch_per_rank = 3\nmicro_batches = 3\n";
   const std::string bound = "[expect]\noutcome = \"within_bound\"\n";

@@ -25,8 +25,8 @@ inline auto fields(const ModelSpec& s) {
 }
 
 inline auto fields(const DataSpec& s) {
-  const auto& [a, b, c, d, e, f, g] = s;
-  return std::tie(a, b, c, d, e, f, g);
+  const auto& [a, b, c, d, e, f, g, h, i] = s;
+  return std::tie(a, b, c, d, e, f, g, h, i);
 }
 
 inline auto fields(const OptimizerSpec& s) {
@@ -40,15 +40,15 @@ inline auto fields(const DdpSpec& s) {
 }
 
 inline auto fields(const AtSpec& s) {
-  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, t, u, v, w, x, y, z, a1, a2,
-               a3] = s;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, t, u, v, w, x, y, z, a1, a2,
-                  a3);
+  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s0, t, u, v, w, x, y, z, aa,
+               ab, ac, ad, ae, af, ag, ah, ai, aj, ak] = s;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s0, t, u, v, w, x, y, z, aa,
+                  ab, ac, ad, ae, af, ag, ah, ai, aj, ak);
 }
 
 inline auto fields(const FaultSpec& s) {
-  const auto& [a, b, c, d, e, f, g, h] = s;
-  return std::tie(a, b, c, d, e, f, g, h);
+  const auto& [a, b, c, d, e, f, g, h, i] = s;
+  return std::tie(a, b, c, d, e, f, g, h, i);
 }
 
 inline auto fields(const ExpectWaiting& s) {
@@ -66,6 +66,11 @@ inline auto fields(const ExpectIssued& s) {
   return std::tie(a, b, c);
 }
 
+inline auto fields(const ExpectValues& s) {
+  const auto& [a, b, c, d, e] = s;
+  return std::tie(a, b, c, d, e);
+}
+
 #define LOCKSTEP_EQUAL_BY_FIELDS(type) \
   inline bool operator==(const type& a, const type& b) { return fields(a) == fields(b); }
 
@@ -80,16 +85,17 @@ LOCKSTEP_EQUAL_BY_FIELDS(FaultSpec)
 LOCKSTEP_EQUAL_BY_FIELDS(ExpectWaiting)
 LOCKSTEP_EQUAL_BY_FIELDS(ExpectNeverReady)
 LOCKSTEP_EQUAL_BY_FIELDS(ExpectIssued)
+LOCKSTEP_EQUAL_BY_FIELDS(ExpectValues)
 
 // These hold specs of their own, whose equality must be known first.
 inline auto fields(const TrainSpec& s) {
-  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = s;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p);
+  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r] = s;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r);
 }
 
 inline auto fields(const ExpectSpec& s) {
-  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, t, u] = s;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, t, u);
+  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, t, u, v] = s;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, t, u, v);
 }
 
 LOCKSTEP_EQUAL_BY_FIELDS(TrainSpec)

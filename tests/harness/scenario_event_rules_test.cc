@@ -53,6 +53,36 @@ TEST(ScenarioEventRulesTest, BlocksAndParametersExist) {
               ElementsAre(finding("8:1", {"block with parameters 'act'"})));
 }
 
+TEST(ScenarioEventRulesTest, WhatAStepIsMadeOfIsPartOfWhatTrainGivesIt) {
+  EXPECT_THAT(findings_of(file_with("[[at]]\nsamples = 5\n")),
+              ElementsAre(finding("8:1", {"samples = 5 of the 4", "at most 4"})));
+  EXPECT_THAT(findings_of(file_with("[[at]]\nmicro_batches = 2\n")),
+              ElementsAre(finding("8:1", {"micro_batches = 2, but a step has 1"})));
+  EXPECT_THAT(findings_of(file_with("[[at]]\nwithout_loss = [\"trunk\"]\n")),
+              ElementsAre(finding("8:1", {"no head 'trunk'", "left, right"})));
+  EXPECT_THAT(findings_of(file_with("[[at]]\nwithout_loss = [\"left\", \"right\"]\n")),
+              ElementsAre(finding("8:1", {"nothing is left of the loss"})));
+  EXPECT_THAT(findings_of(file_with("[ddp]\nsync = \"flat\"\n[[at]]\nbypass = true\n")),
+              ElementsAre(finding("10:1", {"no wrapper that could be bypassed"})));
+  EXPECT_THAT(findings_of(file_with("[[at]]\nforward = 0\nscale_buffers = 2\n")), IsEmpty());
+  EXPECT_THAT(findings_of(file_with("[[at]]\nforward = 0\nlr = 1\n")),
+              ElementsAre(finding("8:1", {"lr is not about one forward"})));
+}
+
+TEST(ScenarioEventRulesTest, AFaultNeedsWhatItSpoils) {
+  for (const char* kind : {"model_not_loaded", "optimizer_not_loaded", "window_scale",
+                           "dropout_seed", "hook_raises", "hook_result"}) {
+    SCOPED_TRACE(kind);
+    EXPECT_THAT(findings_of(file_with("[[fault]]\nkind = \"" + std::string(kind) + "\"\n")),
+                ElementsAre(finding("8:1", {kind, "needs "})));
+  }
+  EXPECT_THAT(findings_of(file_with("[[fault]]\nkind = \"replaced_parameter\"\nparameter = "
+                                    "\"trunk.bias\"\nby = \"left.bais\"\n")),
+              ElementsAre(finding("10:1", {"'left.bais'", "did you mean 'left.bias'?"})));
+  EXPECT_THAT(findings_of(file_with("[[fault]]\nkind = \"no_division\"\nby = \"round_trip\"\n")),
+              ElementsAre(finding("9:1", {"not what no_division does"})));
+}
+
 TEST(ScenarioEventRulesTest, RoutesLeaveAModelThatRuns) {
   EXPECT_THAT(findings_of(file_with("[[at]]\nskip = [\"left\", \"right\"]\n")),
               ElementsAre(finding("8:1", {"leaves out every head"})));
