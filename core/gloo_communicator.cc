@@ -171,6 +171,8 @@ GlooCommunicator::GlooCommunicator(const GlooOptions& options) {
 
 GlooCommunicator::~GlooCommunicator() = default;
 
+const std::string& GlooCommunicator::listens_on() const { return impl_->group.listens_on(); }
+
 std::int64_t GlooCommunicator::rank() const { return impl_->options.rank; }
 std::int64_t GlooCommunicator::world_size() const { return impl_->options.world_size; }
 

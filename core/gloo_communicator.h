@@ -25,8 +25,9 @@ struct GlooOptions {
   std::string token;            ///< of the same RendezvousDirectory
   std::string group = "world";  ///< several communicators may meet in one directory, each once
   /// Shared by all communicators of a process: 4 to 5 times faster for small collectives than one
-  /// each. Null: one of its own, on 127.0.0.1.
+  /// each. Null: one of its own, as `listen_on` says.
   std::shared_ptr<GlooDevice> device;
+  GlooDeviceOptions listen_on;
   /// Longest wait for the slowest rank to enter a collective, and then for each transfer in it.
   std::chrono::milliseconds timeout{60'000};
   /// Longest time for all ranks to meet and connect.
@@ -68,13 +69,17 @@ struct CommunicatorStatus {
 class GlooCommunicator final : public Communicator {
  public:
   /// Blocks until all ranks have met and connected.
-  /// Errors: UsageError for wrong options, a directory that may not be used or belongs to another
-  ///         run, a rank that is taken, world sizes that differ. TimedOut, PeerLost for ranks that
-  ///         do not come.
+  /// Errors: UsageError for wrong options; LaunchError for a directory that may not be used or
+  ///         belongs to another run, a rank that is taken, world sizes that differ, an interface
+  ///         that is not there, a loopback address where ranks are on several machines. TimedOut,
+  ///         PeerLost for ranks that do not come.
   explicit GlooCommunicator(const GlooOptions& options);
   ~GlooCommunicator() override;
   GlooCommunicator(const GlooCommunicator&) = delete;
   GlooCommunicator& operator=(const GlooCommunicator&) = delete;
+
+  /// "rank 0 on host a listens on eth0 (10.0.0.1)"; in a world of one it does not listen.
+  const std::string& listens_on() const;
 
   std::int64_t rank() const override;
   std::int64_t world_size() const override;

@@ -6,7 +6,6 @@
 #include <gloo/allgather.h>
 #include <gloo/allreduce.h>
 #include <gloo/broadcast.h>
-#include <gloo/rendezvous/store.h>
 #include <gloo/transport/device.h>
 
 #include <algorithm>
@@ -18,8 +17,10 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/comm_failure.h"
 #include "core/gloo_mesh.h"
 #include "core/gloo_signals.h"
+#include "core/gloo_store.h"
 #include "core/rendezvous.h"
 #include "core/ring_kernels.h"
 
@@ -55,45 +56,6 @@ __attribute__((no_sanitize("thread"))) std::uint64_t load_stamp(const Arrival& a
 
 std::uint64_t stamp_of(std::int64_t seq) { return static_cast<std::uint64_t>(seq) + 1; }
 
-/// Gloo's key-value interface on our rendezvous.
-class RendezvousStore final : public gloo::rendezvous::Store {
- public:
-  explicit RendezvousStore(GroupRendezvous& rendezvous) : rendezvous_(rendezvous) {}
-  void set(const std::string& key, const std::vector<char>& value) override {
-    rendezvous_.set(key, value);
-  }
-  std::vector<char> get(const std::string& key) override { return rendezvous_.get(key); }
-  void wait(const std::vector<std::string>& keys) override {
-    for (const std::string& key : keys) {
-      rendezvous_.get(key);
-    }
-  }
-  // The rendezvous has one deadline for everything.
-  void wait(const std::vector<std::string>& keys, const milliseconds& /*timeout*/) override {
-    wait(keys);
-  }
-
- private:
-  GroupRendezvous& rendezvous_;
-};
-
-// Newer versions of Gloo take a shared pointer to the store, older ones a reference.
-template <typename Context, typename Store>
-auto connect_mesh(Context& context, const std::shared_ptr<Store>& store,
-                  std::shared_ptr<gloo::transport::Device>& device, int /*preferred*/)
-    -> decltype(context.connectFullMesh(store, device)) {
-  context.connectFullMesh(store, device);
-}
-template <typename Context, typename Store>
-void connect_mesh(Context& context, const std::shared_ptr<Store>& store,
-                  std::shared_ptr<gloo::transport::Device>& device, long /*fallback*/) {
-  context.connectFullMesh(*store, device);
-}
-
-bool contains(const std::string& text, const char* part) {
-  return text.find(part) != std::string::npos;
-}
-
 }  // namespace
 
 struct GlooGroup::Impl {
@@ -106,7 +68,7 @@ struct GlooGroup::Impl {
   void all_reduce(const GlooCollective& collective);
   void all_gather(const GlooCollective& collective);
   std::vector<std::pair<std::int64_t, std::string>> find_lost();
-  [[noreturn]] void fail(const CollectiveDescription& what, const std::string& reason);
+  CommFailure diagnose(const CollectiveDescription& what, const std::string& reason);
   std::vector<std::int64_t> missing(std::int64_t seq) const;
   std::string where(const CollectiveDescription& what) const {
     return fmt::format("rank {}: {}", options.rank, describe(what));
@@ -115,6 +77,7 @@ struct GlooGroup::Impl {
   int world_size() const { return static_cast<int>(options.world_size); }
 
   GlooOptions options;
+  std::string listens_on;
   std::shared_ptr<GlooMesh> context;  ///< null in a world of one
   std::atomic<bool> failed{false}, aborted{false};
 
@@ -126,19 +89,26 @@ struct GlooGroup::Impl {
 
 void GlooGroup::Impl::connect() {
   const bool alone = options.world_size == 1;
-  if (!alone && !options.device) {
-    options.device = GlooDevice::open();
-  }
   GroupRendezvousOptions meeting;
   meeting.directory = options.directory;
   meeting.token = options.token;
   meeting.group = options.group;
   meeting.rank = options.rank;
   meeting.world_size = options.world_size;
-  meeting.address = alone ? "" : options.device->address();
+  if (!alone) {
+    meeting.listen = [this] {
+      if (!options.device) {
+        options.device = GlooDevice::open(options.listen_on);
+      }
+      return options.device->address();
+    };
+  }
   meeting.timeout = options.connect_timeout;
   GroupRendezvous rendezvous(std::move(meeting));
   rendezvous.meet();
+  listens_on = fmt::format(
+      "rank {} on host {} {}", options.rank, this_host().name(),
+      alone ? "does not listen" : "listens on " + describe(options.device->listen_address()));
   if (alone) {
     return;
   }
@@ -148,7 +118,7 @@ void GlooGroup::Impl::connect() {
   auto device = std::static_pointer_cast<gloo::transport::Device>(options.device->handle());
   try {
     const ScopedSignalBlock block;
-    connect_mesh(*mesh, std::make_shared<RendezvousStore>(rendezvous), device, 0);
+    connect_mesh(*mesh, std::make_shared<GlooStore>(rendezvous), device, 0);
     mesh->watch();
   } catch (const Error&) {
     throw;
@@ -188,11 +158,7 @@ void GlooGroup::Impl::enter(const CollectiveDescription& what, at::ScalarType dt
     theirs[rank()] = mine;
     entering = what.seq;
   }
-  const auto deadline = Clock::now() + options.timeout;
-  const auto left = [&] {
-    return std::max(std::chrono::duration_cast<milliseconds>(deadline - Clock::now()),
-                    milliseconds(1));
-  };
+  context->set_alarm(Clock::now() + options.timeout);
   const std::uint64_t slot = kArrivalSlotPrefix + static_cast<std::uint64_t>(what.seq);
   const auto receive = context->createUnboundBuffer(theirs.data(), theirs.size() * sizeof(Arrival));
   const auto send = context->createUnboundBuffer(&mine, sizeof(Arrival));
@@ -202,11 +168,15 @@ void GlooGroup::Impl::enter(const CollectiveDescription& what, at::ScalarType dt
     send->send(peer, slot, 0, sizeof(Arrival));
   }
   for (int hop = 1; hop < world_size(); ++hop) {
-    receive->waitRecv(left());
+    receive->waitRecv(kGlooEndless);
   }
   // A rank must not leave, not even for a Desync, before its peers can read what it wanted.
   for (int hop = 1; hop < world_size(); ++hop) {
-    send->waitSend(left());
+    send->waitSend(kGlooEndless);
+  }
+  context->clear_alarm();
+  if (context->alarm_has_rung()) {
+    throw gloo::IoException("interrupted");
   }
 }
 
@@ -312,7 +282,7 @@ std::vector<std::pair<std::int64_t, std::string>> GlooGroup::Impl::find_lost() {
     try {
       probe->recv(peer, kProbeSlot, 0, sizeof(nothing));
     } catch (const std::exception& error) {
-      if (!contains(error.what(), kClosedByTimeout)) {
+      if (std::string(error.what()).find(kClosedByTimeout) == std::string::npos) {
         lost.emplace_back(peer, error.what());
       }
     }
@@ -320,22 +290,26 @@ std::vector<std::pair<std::int64_t, std::string>> GlooGroup::Impl::find_lost() {
   return lost;
 }
 
-void GlooGroup::Impl::fail(const CollectiveDescription& what, const std::string& reason) {
-  const auto lost = find_lost();
-  const auto late = missing(what.seq);
-  const std::string absent = late.empty()
-                                 ? std::string("every rank had entered it")
-                                 : fmt::format("not entered by rank {}", fmt::join(late, ", "));
-  if (!lost.empty()) {
-    throw PeerLost(fmt::format("{}: lost rank {} ({}); {}", where(what), lost.front().first,
-                               lost.front().second, absent));
+// Also tells the peers what they should know.
+CommFailure GlooGroup::Impl::diagnose(const CollectiveDescription& what,
+                                      const std::string& reason) {
+  FailureEvidence evidence;
+  evidence.rank = options.rank;
+  evidence.where = where(what);
+  evidence.reason = reason;
+  evidence.timeout = options.timeout;
+  evidence.broken = find_lost();
+  for (int peer = 0; peer < world_size(); ++peer) {
+    evidence.farewells.push_back(context->farewell_of(peer));
   }
-  if (contains(reason, "Timed out")) {
-    throw TimedOut(
-        fmt::format("{}: timed out after {} ms: {}", where(what), options.timeout.count(), absent));
+  evidence.missing = missing(what.seq);
+  evidence.aborted = aborted;
+  evidence.timed_out = context->alarm_has_rung() || reason.find("Timed out") != std::string::npos;
+  const Blame blame = blame_for(evidence);
+  if (blame.farewell.kind != Farewell::Kind::kNone) {
+    context->say_goodbye(blame.farewell);
   }
-  throw CommError(fmt::format("{}: given up ({}); {}", where(what),
-                              aborted ? "the communicator is being destroyed" : reason, absent));
+  return blame.failure;
 }
 
 GlooGroup::GlooGroup(const GlooOptions& options) : impl_(std::make_unique<Impl>(options)) {
@@ -344,9 +318,11 @@ GlooGroup::GlooGroup(const GlooOptions& options) : impl_(std::make_unique<Impl>(
 
 GlooGroup::~GlooGroup() {
   if (impl_->context && !impl_->failed && !impl_->aborted) {
-    impl_->context->say_goodbye();
+    impl_->context->say_goodbye({Farewell::Kind::kDone, -1});
   }
 }
+
+const std::string& GlooGroup::listens_on() const { return impl_->listens_on; }
 
 bool GlooGroup::can_reduce(at::ScalarType dtype) {
   return find_ring_kernel(dtype, ReduceOp::kSum) != nullptr;
@@ -369,17 +345,13 @@ void GlooGroup::run(const GlooCollective& collective) {
     impl_->transfer(collective);
   } catch (const Desync&) {
     // The others are about to see the same; nobody's wait needs to be ended for it.
-    impl_->context->say_goodbye();
+    impl_->context->say_goodbye({Farewell::Kind::kDone, -1});
     give_up();
     throw;
   } catch (const std::exception& error) {
-    const std::string reason = error.what();
-    try {
-      impl_->fail(what, reason);
-    } catch (const Error&) {
-      give_up();
-      throw;
-    }
+    const CommFailure failure = impl_->diagnose(what, error.what());
+    give_up();
+    throw_failure(failure);
   }
 }
 

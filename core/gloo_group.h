@@ -25,6 +25,9 @@ class GlooGroup {
   explicit GlooGroup(const GlooOptions& options);
   ~GlooGroup();
 
+  /// See GlooCommunicator.
+  const std::string& listens_on() const;
+
   /// True if `all_reduce` can reduce this dtype.
   static bool can_reduce(at::ScalarType dtype);
 

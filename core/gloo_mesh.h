@@ -14,14 +14,22 @@
 #include <gloo/transport/unbound_buffer.h>
 
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <thread>
 #include <vector>
 
+#include "core/gloo_blame.h"
+
 namespace lockstep {
+
+/// Gloo takes no "for ever"; this much can still be added to a time point.
+inline constexpr std::chrono::milliseconds kGlooEndless = std::chrono::hours(24 * 3650);
 
 /// Gloo's transport with a list of the buffers in use.
 class InterruptibleTransport final : public gloo::transport::Context {
@@ -54,14 +62,23 @@ class GlooMesh final : public gloo::rendezvous::Context {
   /// To be called once, when connected; starts the thread.
   void watch();
 
-  /// Lets peers finish without this rank. Does not wait; best effort.
-  void say_goodbye() noexcept;
+  /// Ends every wait at this time, unless it is put off or called off before. Gloo's own time limit
+  /// breaks all connections, so that nothing could be said to the peers any more.
+  void set_alarm(std::chrono::steady_clock::time_point when) noexcept;
+  void clear_alarm() noexcept { set_alarm(std::chrono::steady_clock::time_point::max()); }
+  bool alarm_has_rung() const noexcept { return alarm_has_rung_; }
+
+  /// Does not wait; best effort. After kLost every wait of the peers ends.
+  void say_goodbye(const Farewell& farewell) noexcept;
+  /// What a peer has said. May be called from any thread.
+  Farewell farewell_of(int peer) const noexcept;
 
   /// Breaks every connection and ends every wait. From any thread.
   void close() noexcept;
 
  private:
   void run_watch();
+  void run_alarm();
 
   std::shared_ptr<gloo::transport::Context> connections_;  ///< Gloo's own
   std::shared_ptr<InterruptibleTransport> interruptible_;
@@ -69,6 +86,14 @@ class GlooMesh final : public gloo::rendezvous::Context {
   std::unique_ptr<gloo::transport::UnboundBuffer> farewell_buffer_;
   std::atomic<bool> stopping_{false};
   std::thread watcher_;
+  // The alarm's thread looks at the clock when the earliest moment has come that it knows of; what
+  // is put off is found then, so that setting it costs a store.
+  std::atomic<std::int64_t> alarm_ns_{std::numeric_limits<std::int64_t>::max()};
+  std::atomic<bool> alarm_has_rung_{false};
+  std::mutex alarm_mutex_;
+  std::condition_variable alarm_changed_;
+  std::int64_t alarm_seen_ns_ = std::numeric_limits<std::int64_t>::max();  ///< under the mutex
+  std::thread alarm_;
 };
 
 }  // namespace lockstep

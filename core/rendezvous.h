@@ -1,50 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the ranks of one run find each other: files in a private directory.
+// How the ranks of one run find each other, and what they refuse.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "core/host.h"
+#include "core/launch_error.h"
+#include "core/rendezvous_directory.h"
+
 namespace lockstep {
-
-/// A private directory (mode 0700) for the rendezvous of one run, and the run's token.
-///
-/// Whoever starts the ranks creates it and hands `path()` and `token()` to each of them. It may be
-/// removed once a first collective has ended on every rank; until then ranks may still need it.
-class RendezvousDirectory {
- public:
-  /// Makes a new directory under `parent` (empty: $TMPDIR, else /tmp) with a new random token.
-  /// Errors: UsageError if it cannot be made.
-  static RendezvousDirectory create(const std::string& parent = {});
-
-  /// Takes over the removal of a directory that another process, such as a parent that has died,
-  /// created. Errors: UsageError as for `check_rendezvous_directory`.
-  static RendezvousDirectory adopt(std::string path, std::string token);
-
-  /// Removes the directory and all in it, unless this is a forked copy of the process that made
-  /// this object.
-  ~RendezvousDirectory();
-  RendezvousDirectory(RendezvousDirectory&& other) noexcept;
-  RendezvousDirectory& operator=(RendezvousDirectory&& other) noexcept;
-
-  const std::string& path() const { return path_; }
-  const std::string& token() const { return token_; }
-
-  /// Removes it now; later calls do nothing.
-  void remove() noexcept;
-
- private:
-  RendezvousDirectory(std::string path, std::string token);
-
-  std::string path_, token_;
-  std::int64_t owner_pid_ = -1;
-};
-
-/// Errors: UsageError unless `path` is a directory (no link) that belongs to this user and that
-///         nobody else may read, write or enter.
-void check_rendezvous_directory(const std::string& path);
 
 /// What one rank says about itself.
 struct PeerRecord {
@@ -56,13 +25,19 @@ struct PeerRecord {
 };
 
 struct GroupRendezvousOptions {
-  std::string directory;
+  std::string directory;        ///< unused where a store is given
   std::string token;            ///< must be the token the directory was created with
-  std::string group = "world";  ///< several groups may meet in one directory, each once
+  std::string group = "world";  ///< several groups may meet in one store, each once
   std::int64_t rank = 0;
   std::int64_t world_size = 1;
-  std::string address;                        ///< see PeerRecord
+  std::string address;  ///< see PeerRecord
+  /// Opens the transport and returns the address in the place of `address`, if given; called once
+  /// the store is known to be the right one. A UsageError it throws is told to the other ranks.
+  std::function<std::string()> listen;
   std::chrono::milliseconds timeout{30'000};  ///< for everything together, from construction on
+  std::shared_ptr<RendezvousStore> store;     ///< null: the directory
+  const Host* host = nullptr;                 ///< null: this machine; outlives the rendezvous
+  RendezvousClock* clock = nullptr;           ///< null: the system's; outlives the rendezvous
 };
 
 /// One rank's side of the meeting of a group, and the group's key-value store.
@@ -70,14 +45,15 @@ struct GroupRendezvousOptions {
 /// Threads: one thread at a time per object; ranks may share a process or not.
 class GroupRendezvous {
  public:
-  /// Errors: UsageError for options that cannot be, or a directory that may not be used.
+  /// Errors: UsageError for options that cannot be, LaunchError for a rank outside of the world or
+  ///         a store that may not be used.
   explicit GroupRendezvous(GroupRendezvousOptions options);
 
   /// Registers this rank and waits for all others. Result: [world_size], by rank.
   ///
-  /// Errors: UsageError, on all ranks that are still waiting, for a token of another run (at once,
-  ///         on the stranger alone), a rank that is taken, or world sizes that differ; also for a
-  ///         loopback address where the ranks are on several machines.
+  /// Errors: LaunchError, on all ranks that are still waiting, for a token of another run (at once,
+  ///         on the stranger alone), a rank that is taken, world sizes that differ, what `listen`
+  ///         throws; also for a loopback address where the ranks are on several machines.
   ///         TimedOut names the ranks that have not come.
   std::vector<PeerRecord> meet();
 
@@ -89,14 +65,21 @@ class GroupRendezvous {
   std::chrono::milliseconds remaining() const;
 
  private:
-  std::string path_of(const std::string& name) const;
+  class Pause;
+
   void claim_token();
+  void listen();
   void register_self();
   std::vector<PeerRecord> scan();
-  [[noreturn]] void refuse(const std::string& message);
+  void check_reachable(const std::vector<PeerRecord>& all);
+  std::string describe_process(const PeerRecord& record) const;
+  std::string missing_text(const std::vector<PeerRecord>& found) const;
+  [[noreturn]] void refuse(const std::string& kind, const std::string& message);
 
   GroupRendezvousOptions options_;
-  std::chrono::steady_clock::time_point deadline_;
+  const Host& host_;
+  RendezvousClock& clock_;
+  std::chrono::nanoseconds deadline_;
 };
 
 }  // namespace lockstep

@@ -357,12 +357,39 @@ TEST(GlooDeviceTest, AWrongInterfaceIsRefusedWithTheListOfInterfaces) {
                 GlooDevice::open({"nosuchif0", ""});
               }),
               AllOf(HasSubstr("'nosuchif0'"), HasSubstr("lo (127.0.0.1)")));
-  // A pattern or an address is no interface name.
-  EXPECT_THAT(message_of<UsageError>([] { GlooDevice::open({"^lo", ""}); }), HasSubstr("'^lo'"));
   EXPECT_THAT(message_of<UsageError>([] {
-                GlooDevice::open({"127.0.0.1", ""});
+                GlooDevice::open({"192.0.2.1", ""});
               }),
-              HasSubstr("lo (127.0.0.1)"));
+              HasSubstr("no interface with the address '192.0.2.1'"));
+  EXPECT_EQ(GlooDevice::open({"127.0.0.1", ""})->address(), "127.0.0.1");
+}
+
+TEST(GlooDeviceTest, AWorldTellsWhereItListens) {
+  GlooOptions options;
+  options.device = GlooDevice::open({"lo", ""});
+  GlooWorld world(2, options);
+  EXPECT_THAT(world[1].listens_on(),
+              AllOf(HasSubstr("rank 1 on host "), HasSubstr("listens on lo (127.0.0.1)")));
+}
+
+// Rank 1 alone was told wrongly; rank 0 does not wait until its time is up.
+TEST(GlooDeviceTest, AWrongInterfaceOfOneRankIsToldToTheOthers) {
+  const auto directory = RendezvousDirectory::create();
+  std::vector<std::string> messages(2);
+  run_threads(2, [&](std::int64_t rank) {
+    GlooOptions mine = with_timeout(kForever);
+    mine.rank = rank;
+    mine.world_size = 2;
+    mine.directory = directory.path();
+    mine.token = directory.token();
+    mine.connect_timeout = kForever;
+    mine.listen_on.interface = rank == 0 ? "lo" : "nosuchif0";
+    messages[static_cast<std::size_t>(rank)] =
+        message_of<LaunchError>([&] { make_gloo_communicator(mine); });
+  });
+  for (const std::string& message : messages) {
+    EXPECT_THAT(message, AllOf(HasSubstr("rank 1: host "), HasSubstr("'nosuchif0'")));
+  }
 }
 
 TEST(GlooDeviceTest, AHostThatIsNotThisMachineIsRefused) {

@@ -296,5 +296,19 @@ TEST_F(GlooProcessTest, AStoppedPeerTimesOutByName) {
               ContainsRegex("timed out after 100 ms: not entered by rank (1, )?2$"));
 }
 
+// The others give up while the worker is stopped; when it goes on, it must not get back in.
+TEST_F(GlooProcessTest, AStoppedPeerThatGoesOnFindsThatItIsOut) {
+  start(milliseconds(200));
+  worker_2_->signal(SIGSTOP);
+  const auto work = communicator_->all_reduce(thirds(0), ReduceOp::kSum, {});
+  EXPECT_THAT(message_of<TimedOut>([&] { work->wait(); }), HasSubstr("timed out after 200 ms"));
+  worker_2_->order();
+  worker_2_->signal(SIGCONT);
+  // Its own limit is ten minutes: only that rank 0 has gone can end it.
+  EXPECT_FALSE(worker_2_->await_report());
+  const int status = worker_2_->join();
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << status;
+}
+
 }  // namespace
 }  // namespace lockstep::test
