@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the collectives of a world take place.
+#include <fmt/ranges.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "core/check.h"
+#include "core/collective_description.h"
 #include "sim/ring_order.h"
 #include "sim/sim_communicator.h"
 
@@ -66,6 +70,19 @@ std::uint64_t carry_out(const std::vector<Contribution>& by_rank) {
   return result.defined() ? TraceRecorder::hash_bytes(result.data_ptr(), result.nbytes()) : 0;
 }
 
+// "rank 0: all_reduce bucket 1 at step 3 (seq 17, 100 Float, sum)", as real transports tell it.
+std::string where(std::int64_t rank, const CollectiveInfo& info) {
+  CollectiveDescription what;
+  what.seq = info.seq;
+  what.kind = info.kind;
+  what.op = info.op;
+  what.tag = info.tag;
+  what.numel = info.numel;
+  what.dtype = info.dtype;
+  what.root = info.root;
+  return fmt::format("rank {}: {}", rank, describe(what));
+}
+
 }  // namespace
 
 CollectiveExchange::CollectiveExchange(const WorldOptions& options, Dispatcher& dispatcher,
@@ -74,10 +91,12 @@ CollectiveExchange::CollectiveExchange(const WorldOptions& options, Dispatcher& 
       recorder_(recorder),
       completes_at_once_(options.scheduler == nullptr &&
                          options.schedule.policy == SchedulePolicy::kRoundRobin),
+      timeout_ns_(options.timeout_ns),
       matcher_(options.world_size, options.check_tags),
       waiting_seq_(static_cast<std::size_t>(options.world_size), -1),
       num_complete_(static_cast<std::size_t>(options.world_size), 0),
-      in_flight_(static_cast<std::size_t>(options.world_size)) {
+      in_flight_(static_cast<std::size_t>(options.world_size)),
+      departures_(static_cast<std::size_t>(options.world_size)) {
   if (!completes_at_once_) {
     dispatcher_.decide_completions_of(*this);
   }
@@ -93,11 +112,15 @@ std::int64_t CollectiveExchange::post(std::int64_t rank, Contribution contributi
     case CollectiveMatcher::Outcome::kPending:
       break;
     case CollectiveMatcher::Outcome::kComplete:
-      perform(matcher_.take_complete());
+      if (is_broken(seq)) {
+        wake_from(seq);  // the last rank came when others had given up
+      } else {
+        perform(matcher_.take_complete());
+      }
       break;
     case CollectiveMatcher::Outcome::kFailed:
       if (all_was_well) {
-        wake_after_failure(seq);
+        wake_from(seq);
       }
       break;
   }
@@ -105,23 +128,92 @@ std::int64_t CollectiveExchange::post(std::int64_t rank, Contribution contributi
   return seq;
 }
 
+// Note [How the loss of a rank is told]
+// A rank that died fails every wait for a collective that it has not issued, at once, as a broken
+// connection does. A wait that lasts too long fails too, and then its rank has given up: that
+// collective and later ones never take place, so that a rank which comes late finds itself alone.
+// Those that still wait with the rank that gave up wait on, until their own limit or until the late
+// rank comes. Whatever a wait of a rank failed with, its later ones fail with as well.
 void CollectiveExchange::wait(std::int64_t rank, std::int64_t seq) {
   if (is_complete(rank, seq) || matcher_.has_failed(seq)) {
     dispatcher_.yield_point(rank);
   } else {
     // The slot may be gone when the rank comes back.
     const CollectiveInfo info = info_of(rank, seq);
-    recorder_.record(rank, EventKind::kWaitBegin, info);
-    waiting_seq_[static_cast<std::size_t>(rank)] = seq;
-    dispatcher_.block(rank);
-    waiting_seq_[static_cast<std::size_t>(rank)] = -1;
-    recorder_.record(rank, EventKind::kWaitEnd, info);
+    std::optional<CommFailure> failure = failure_of(rank, info);
+    if (failure) {
+      dispatcher_.yield_point(rank);
+    } else {
+      recorder_.record(rank, EventKind::kWaitBegin, info);
+      waiting_seq_[static_cast<std::size_t>(rank)] = seq;
+      const bool in_time = dispatcher_.block(rank, timeout_ns_);
+      waiting_seq_[static_cast<std::size_t>(rank)] = -1;
+      recorder_.record(rank, EventKind::kWaitEnd, info);
+      if (!in_time) {
+        give_up(rank, seq,
+                {CommFailure::Kind::kTimedOut,
+                 fmt::format("{}: timed out after {} ms: not entered by rank {}", where(rank, info),
+                             timeout_ns_ / 1'000'000, fmt::join(matcher_.missing(seq), ", "))});
+      }
+      failure = is_complete(rank, seq) ? std::nullopt : failure_of(rank, info);
+    }
+    if (failure && !matcher_.has_failed(seq)) {
+      give_up(rank, seq, *std::move(failure));
+    }
   }
   if (matcher_.has_failed(seq)) {
     throw Desync(matcher_.mismatch_text());
   }
   LOCKSTEP_CHECK(is_complete(rank, seq), "rank {} was woken before collective {} was complete",
                  rank, seq);
+}
+
+void CollectiveExchange::give_up(std::int64_t rank, std::int64_t seq, CommFailure failure) {
+  Departure& departure = departures_[static_cast<std::size_t>(rank)];
+  if (seq < departure.from_seq) {
+    departure = {seq, false, failure};
+  }
+  throw_failure(failure);
+}
+
+void CollectiveExchange::lose(std::int64_t rank) {
+  Departure& departure = departures_[static_cast<std::size_t>(rank)];
+  departure.from_seq = std::min(departure.from_seq, matcher_.next_seq(rank));
+  departure.died = true;
+  wake_from(departure.from_seq);
+}
+
+/// Some rank has given it up, so that it cannot take place any more.
+bool CollectiveExchange::is_broken(std::int64_t seq) const {
+  return std::any_of(departures_.begin(), departures_.end(),
+                     [seq](const Departure& departure) { return departure.from_seq <= seq; });
+}
+
+/// Why the collective `info` of `rank`, which is not complete there, never will be; empty if it
+/// still may.
+std::optional<CommFailure> CollectiveExchange::failure_of(std::int64_t rank,
+                                                          const CollectiveInfo& info) const {
+  const Departure& own = departures_[static_cast<std::size_t>(rank)];
+  if (own.from_seq <= info.seq) {
+    return own.own_failure;
+  }
+  std::vector<std::size_t> dead, given_up;
+  for (std::size_t peer = 0; peer < departures_.size(); ++peer) {
+    if (departures_[peer].from_seq <= info.seq) {
+      (departures_[peer].died ? dead : given_up).push_back(peer);
+    }
+  }
+  if (!dead.empty()) {
+    return CommFailure{CommFailure::Kind::kPeerLost,
+                       fmt::format("{}: lost rank{} {}: process ended", where(rank, info),
+                                   dead.size() == 1 ? "" : "s", fmt::join(dead, ", "))};
+  }
+  if (!given_up.empty() && matcher_.missing(info.seq).empty()) {
+    return CommFailure{CommFailure::Kind::kPeerLost,
+                       fmt::format("{}: rank {} had given up waiting", where(rank, info),
+                                   fmt::join(given_up, ", "))};
+  }
+  return std::nullopt;
 }
 
 bool CollectiveExchange::is_settled(std::int64_t rank) const {
@@ -175,9 +267,10 @@ void CollectiveExchange::perform(std::vector<Contribution> by_rank) {
   }
 }
 
-void CollectiveExchange::wake_after_failure(std::int64_t seq) {
+// The waits for `seq` and later ones cannot end well any more.
+void CollectiveExchange::wake_from(std::int64_t seq) {
   for (std::size_t rank = 0; rank < waiting_seq_.size(); ++rank) {
-    if (waiting_seq_[rank] >= seq) {
+    if (waiting_seq_[rank] >= seq && dispatcher_.is_waiting(static_cast<std::int64_t>(rank))) {
       dispatcher_.wake(static_cast<std::int64_t>(rank));
     }
   }

@@ -75,11 +75,15 @@ void Dispatcher::sleep(std::int64_t rank, std::int64_t duration_ns) {
   throw_if_cancelled(rank);
 }
 
-void Dispatcher::block(std::int64_t rank) {
+bool Dispatcher::block(std::int64_t rank, std::int64_t timeout_ns) {
   throw_if_cancelled(rank);
-  state_of(rank).phase = Phase::kWaiting;
+  RankState& state = state_of(rank);
+  state.phase = Phase::kWaiting;
+  state.timed_out = false;
+  state.wake_ns = timeout_ns > 0 ? clock_.now_ns() + timeout_ns : -1;
   switch_from(rank, /*may_stay=*/false);
   throw_if_cancelled(rank);
+  return !state.timed_out;
 }
 
 void Dispatcher::wake(std::int64_t rank) {
@@ -125,11 +129,17 @@ bool Dispatcher::collect_actors() {
   return !actors.empty();
 }
 
-bool Dispatcher::wake_earliest_sleepers() {
+// To the earliest moment at which a sleeper wakes up or a wait has lasted too long; false if there
+// is none.
+bool Dispatcher::advance_time() {
+  const auto has_alarm = [](const RankState& state) {
+    return (state.phase == Phase::kSleeping || state.phase == Phase::kWaiting) &&
+           state.wake_ns >= 0;
+  };
   std::int64_t earliest_ns = std::numeric_limits<std::int64_t>::max();
   bool found = false;
   for (const RankState& state : ranks_) {
-    if (state.phase == Phase::kSleeping) {
+    if (has_alarm(state)) {
       earliest_ns = std::min(earliest_ns, state.wake_ns);
       found = true;
     }
@@ -139,7 +149,8 @@ bool Dispatcher::wake_earliest_sleepers() {
   }
   clock_.advance_to(earliest_ns);
   for (RankState& state : ranks_) {
-    if (state.phase == Phase::kSleeping && state.wake_ns == earliest_ns) {
+    if (has_alarm(state) && state.wake_ns == earliest_ns) {
+      state.timed_out = state.phase == Phase::kWaiting;
       state.phase = Phase::kReady;
     }
   }
@@ -173,7 +184,7 @@ std::int64_t Dispatcher::choose(std::int64_t current, bool may_stay) {
       exhausted_ = true;
       break;
     }
-    if (!collect_actors() && (!wake_earliest_sleepers() || !collect_actors())) {
+    if (!collect_actors() && (!advance_time() || !collect_actors())) {
       break;
     }
     const Actor chosen = pick(current, may_stay);

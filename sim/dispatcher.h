@@ -26,7 +26,7 @@ class CompletionSource {
   virtual bool is_settled(std::int64_t rank) const = 0;
   virtual std::int64_t num_issued(std::int64_t rank) const = 0;
   virtual std::int64_t num_complete(std::int64_t rank) const = 0;
-  /// Ranks disagreed about a collective.
+  /// Ranks disagreed about a collective, or one gave it up.
   virtual bool has_failed() const = 0;
   /// Completes the first of them at `rank`, and wakes it if it waits for that one.
   virtual void complete_next(std::int64_t rank) = 0;
@@ -35,7 +35,8 @@ class CompletionSource {
 /// The state of every rank, and the decisions that move the turn from one to the next.
 ///
 /// Control changes hands in these calls and nowhere else. The clock stands still while anybody can
-/// run; when only sleepers are left, it jumps to the earliest time one of them wakes.
+/// run; when only sleepers are left, it jumps to the earliest time one of them wakes. A rank that
+/// waits with a limit counts as one.
 /// Threads: whoever has the turn.
 class Dispatcher {
  public:
@@ -80,12 +81,15 @@ class Dispatcher {
   void give_way(std::int64_t rank);
   /// Others run until `duration_ns` have passed. Errors: Cancelled; UsageError if negative.
   void sleep(std::int64_t rank, std::int64_t duration_ns);
-  /// Others run until one of them calls `wake(rank)`. Errors: Cancelled.
-  void block(std::int64_t rank);
+  /// Others run until one of them calls `wake(rank)`, or, with a timeout above 0, until so much
+  /// time has passed; false then. Errors: Cancelled.
+  bool block(std::int64_t rank, std::int64_t timeout_ns);
   void wake(std::int64_t rank);
   /// The rank has ended. Returns who has the turn now.
   std::int64_t end(std::int64_t rank);
   bool is_cancelled(std::int64_t rank) const { return state_of(rank).cancelled; }
+  /// From now on every seam that the rank comes to throws Cancelled.
+  void give_up(std::int64_t rank) { state_of(rank).cancelled = true; }
   void throw_if_cancelled(std::int64_t rank) const;
 
  private:
@@ -93,7 +97,8 @@ class Dispatcher {
   struct RankState {
     Phase phase = Phase::kReady;
     bool cancelled = false;
-    std::int64_t wake_ns = 0;  // kSleeping only
+    std::int64_t wake_ns = -1;  // kSleeping, and kWaiting with a limit; -1: none
+    bool timed_out = false;     // what ended its last wait
   };
 
   RankState& state_of(std::int64_t rank) { return ranks_[static_cast<std::size_t>(rank)]; }
@@ -101,7 +106,7 @@ class Dispatcher {
     return ranks_[static_cast<std::size_t>(rank)];
   }
   bool collect_actors();
-  bool wake_earliest_sleepers();
+  bool advance_time();
   Actor pick(std::int64_t current, bool may_stay);
   std::int64_t choose(std::int64_t current, bool may_stay);
   void take_turn(std::int64_t from, std::int64_t to);

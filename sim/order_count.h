@@ -26,7 +26,7 @@ struct Choice {
 /// actors; exact up to 2^53, then rounded.
 ///
 /// Dynamic programming over how far each rank has come. Nothing if that takes more than
-/// `states_max` states, or if ranks disagreed about a collective, for its failure wakes others.
+/// `states_max` states, or if a collective failed, for that wakes ranks that wait.
 std::optional<double> count_orders(const std::vector<Choice>& run,
                                    std::int64_t states_max = 1'000'000);
 

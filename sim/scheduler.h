@@ -38,7 +38,7 @@ struct Decision {
   /// By rank: collectives that it has issued, and that have completed there.
   std::vector<std::int64_t> issued = {}, completed = {};
   std::int64_t now_ns = 0;  ///< virtual time
-  bool failed = false;      ///< ranks disagreed about a collective
+  bool failed = false;      ///< ranks disagreed about a collective, or one gave it up
 };
 
 /// What happens if nobody has a reason to choose otherwise: completions at once, in order of ranks;

@@ -6,9 +6,12 @@
 
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "core/comm_failure.h"
 #include "core/communicator.h"
 #include "sim/collective_matcher.h"
 #include "sim/dispatcher.h"
@@ -30,8 +33,10 @@ class CollectiveExchange final : public CompletionSource {
   /// Issues `contribution` as the next collective of `rank` and returns its seq.
   /// Errors: Cancelled.
   std::int64_t post(std::int64_t rank, Contribution contribution);
-  /// Errors: Desync; Cancelled.
+  /// Errors: Desync, PeerLost, TimedOut; Cancelled.
   void wait(std::int64_t rank, std::int64_t seq);
+  /// What `rank` has not issued by now it never will.
+  void lose(std::int64_t rank);
 
   const CollectiveMatcher& matcher() const { return matcher_; }
   /// The seq that `rank` is blocked in, or -1.
@@ -45,7 +50,10 @@ class CollectiveExchange final : public CompletionSource {
   std::int64_t num_complete(std::int64_t rank) const override {
     return num_complete_[static_cast<std::size_t>(rank)];
   }
-  bool has_failed() const override { return matcher_.mismatch().has_value(); }
+  bool has_failed() const override {
+    return matcher_.mismatch().has_value() ||
+           is_broken(std::numeric_limits<std::int64_t>::max() - 1);
+  }
   void complete_next(std::int64_t rank) override;
 
  private:
@@ -60,18 +68,30 @@ class CollectiveExchange final : public CompletionSource {
   const std::deque<Completion>& in_flight(std::int64_t rank) const {
     return in_flight_[static_cast<std::size_t>(rank)];
   }
+  /// From which collective on a rank takes no part in any, and why.
+  struct Departure {
+    std::int64_t from_seq = std::numeric_limits<std::int64_t>::max();
+    bool died = false;        ///< else it gave up: some wait of its own failed
+    CommFailure own_failure;  ///< if it gave up
+  };
+
   bool is_complete(std::int64_t rank, std::int64_t seq) const;
+  bool is_broken(std::int64_t seq) const;
+  std::optional<CommFailure> failure_of(std::int64_t rank, const CollectiveInfo& info) const;
+  [[noreturn]] void give_up(std::int64_t rank, std::int64_t seq, CommFailure failure);
   CollectiveInfo info_of(std::int64_t rank, std::int64_t seq) const;
   void perform(std::vector<Contribution> by_rank);
-  void wake_after_failure(std::int64_t seq);
+  void wake_from(std::int64_t seq);
 
   Dispatcher& dispatcher_;
   TraceRecorder& recorder_;
   bool completes_at_once_;
+  std::int64_t timeout_ns_;
   CollectiveMatcher matcher_;
   std::vector<std::int64_t> waiting_seq_;          // by rank; -1: not blocked
   std::vector<std::int64_t> num_complete_;         // by rank; they complete in order
   std::vector<std::deque<Completion>> in_flight_;  // by rank
+  std::vector<Departure> departures_;              // by rank
 };
 
 /// One rank's side. `Work` it returned must not be waited for after the world has ended.

@@ -38,6 +38,8 @@ std::string end_text(const RankResult& rank) {
       return fmt::format("waits in {}, for rank{} {}", waiting_text(rank),
                          rank.waiting_for.size() == 1 ? "" : "s",
                          fmt::join(rank.waiting_for, ", "));
+    case RankEnd::kDied:
+      return "died";
   }
   throw InvariantError("unknown rank end");
 }

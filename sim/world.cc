@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "sim/cancelled.h"
 #include "sim/dispatcher.h"
 #include "sim/rank_executor.h"
 #include "sim/sim_communicator.h"
@@ -82,6 +83,7 @@ class SimRank final : public RankContext, private Observer {
           std::int64_t rank, const WorldOptions& options)
       : dispatcher_(dispatcher),
         recorder_(recorder),
+        exchange_(exchange),
         communicator_(exchange, rank, options.world_size),
         first_scheduled_step_(options.first_scheduled_step) {}
 
@@ -91,6 +93,13 @@ class SimRank final : public RankContext, private Observer {
   void yield() override { dispatcher_.give_way(rank()); }
   void sleep_ns(std::int64_t duration_ns) override { dispatcher_.sleep(rank(), duration_ns); }
   std::int64_t now_ns() const override { return dispatcher_.now_ns(); }
+  void die() override {
+    has_died_ = true;
+    exchange_.lose(rank());
+    dispatcher_.give_up(rank());
+    throw Cancelled();
+  }
+  bool has_died() const { return has_died_; }
 
  private:
   void on_event(const Event& event) override {
@@ -104,8 +113,10 @@ class SimRank final : public RankContext, private Observer {
 
   Dispatcher& dispatcher_;
   TraceRecorder& recorder_;
+  CollectiveExchange& exchange_;
   SimCommunicator communicator_;
   std::int64_t first_scheduled_step_;
+  bool has_died_ = false;
 };
 
 class World {
@@ -174,6 +185,9 @@ class World {
       result.error = nullptr;
     }
     recorder_.record(rank, {EventKind::kRankEnded, static_cast<std::int64_t>(result.end)});
+    if (ranks_[static_cast<std::size_t>(rank)].has_died()) {
+      result.end = RankEnd::kDied;
+    }
     return dispatcher_.end(rank);
   }
 

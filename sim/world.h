@@ -32,6 +32,9 @@ struct WorldOptions {
   /// Decisions of the scheduler (yield points where a rank goes on included) after which a run is
   /// given up as endless (InvariantError).
   std::int64_t switches_max = 10'000'000;
+  /// Virtual time after which the wait for a collective that some rank has not issued ends with
+  /// TimedOut; ranks may be late for it that long. 0: there is no limit, so that it is a deadlock.
+  std::int64_t timeout_ns = 0;
   /// Keep every event for printing; without it only the hash is kept.
   bool keep_trace = false;
 };
@@ -43,7 +46,7 @@ using CollectiveInfo = CollectiveDescription;
 /// 0)", "barrier (script)".
 std::string to_string(const CollectiveInfo& info);
 
-enum class RankEnd { kFinished, kFailed, kWaiting };
+enum class RankEnd { kFinished, kFailed, kWaiting, kDied };
 
 /// How one rank ended.
 struct RankResult {
@@ -85,6 +88,9 @@ class RankContext {
   virtual void sleep_ns(std::int64_t duration_ns) = 0;
   /// Virtual time since the world began.
   virtual std::int64_t now_ns() const = 0;
+  /// The rank's process ends here: what it has not issued it never will, and whoever waits for
+  /// that, or comes to, gets PeerLost. Unwinds the body; the rank ends as kDied.
+  [[noreturn]] virtual void die() = 0;
 };
 
 /// Runs `body` once per rank until all have ended or nobody can run.
