@@ -16,6 +16,43 @@ struct WorldSpec {
   std::int64_t ranks = 2;       ///< 1 .. 64
   bool check_tags = true;       ///< simulator: compare tags, not only shapes
   bool simulator_only = false;  ///< the case makes no sense on a real transport
+  /// Longest wait for the slowest rank in a collective; 0: for ever, so that a hang is a deadlock.
+  std::int64_t timeout_ms = 0;
+};
+
+/// [launch] hosts = [{ ... }]: a machine of the simulated network.
+struct HostSpec {
+  std::string name;
+  std::vector<std::pair<std::string, std::string>> interfaces;  ///< name -> address, in order
+  std::vector<std::pair<std::string, std::string>> names;       ///< its name table: name -> address
+  std::vector<std::int64_t> held_ports;                         ///< by other programs
+};
+
+/// [launch] processes = [{ ... }]: what one process believes that is started.
+struct ProcessSpec {
+  std::int64_t rank = 0;
+  std::int64_t world_size = 0;  ///< 0: world.ranks
+  std::string run = "A";        ///< its token is that of this run
+  std::string store = "store";  ///< where it goes to meet the others
+  std::string host;             ///< empty: the first one
+  std::string interface;        ///< empty: launch.interface
+};
+
+/// [launch]: how the processes of a run find each other before they train.
+struct LaunchSpec {
+  std::string interface;  ///< "eth0", "^lo" or "10.0.0.1"; empty: what the host is called
+  std::int64_t port = 0;  ///< to listen on; 0: the system chooses
+  std::int64_t timeout_ms = 30'000;  ///< for all to meet
+  std::string left_behind_by;        ///< a run that was killed when it had met; its store is there
+  bool store_removed = false;   ///< when all have met; then they meet once more, as a sub-group
+  std::vector<HostSpec> hosts;  ///< empty: one with a loopback interface
+  std::vector<ProcessSpec> processes;  ///< empty: one for each rank
+
+  /// Left out: the ranks of a case have met already.
+  bool is_asked_for() const {
+    return !interface.empty() || port != 0 || !left_behind_by.empty() || store_removed ||
+           !hosts.empty() || !processes.empty();
+  }
 };
 
 /// [schedule]: which of the simulator's schedules are tried. Real transports have their own.
@@ -209,7 +246,7 @@ struct FaultSpec {
   /// "forgotten_parameter", "mixed_steps", "stale_gradient", "sync_before_last_micro_batch",
   /// "clip_before_sync", "replaced_parameter", "optimizer_on_copies", "buffers_not_synced",
   /// "corrupt_gradient", "exit", "crash", "optimizer_not_loaded", "other_dtype", "other_shape",
-  /// "local_batch_norm", "join_divisor", "bad_batch", "shuffle_seed", "epoch_not_set",
+  /// "local_batch_norm", "join_divisor", "bad_batch", "stop", "shuffle_seed", "epoch_not_set",
   /// "dropout_seed", "window_scale", "model_not_loaded"; to the hook: "hook_raises", "hook_result";
   /// to collectives, see faulty_communicator.h: "skip_wait", "skip_collective",
   /// "swap_collectives", "wrong_numel", "wrong_dtype", "transport_error", "corrupt_payload",
@@ -221,8 +258,9 @@ struct FaultSpec {
   /// replaced_parameter: by a "copy", by a "round_trip" through another dtype, by one with
   /// "more_rows", or by another parameter
   std::string by = "copy";
-  /// Kinds that happen to collectives: which of them; empty: "bucket". "exit" and "crash": just
-  /// before the rank issues it; empty: at the beginning of the step.
+  /// Kinds that happen to collectives: which of them; empty: "bucket". "exit", "crash" and "stop":
+  /// just before the rank issues it, when all that it issued before have ended; without site and
+  /// bucket at the beginning of the step.
   std::string site;
   std::optional<std::int64_t> bucket;  ///< of the site; empty: every one
   std::int64_t from_ms = 0;            ///< the same kinds: from this time on
@@ -259,6 +297,18 @@ struct ExpectValues {
   std::vector<double> numbers;  ///< all elements, in the tensor's dtype; empty: undefined
 };
 
+/// How some ranks end, whatever the others do.
+struct ExpectEnd {
+  std::vector<std::int64_t> ranks;  ///< empty: all; where a launch fails, places in `processes`
+  std::string ending;               ///< "finished" | "left" | "failed" | "waiting" | "crashed"
+  std::string error;                ///< kind
+  std::string message;              ///< must be contained
+  std::optional<std::int64_t> step;
+  /// The parameters are those after this step, bit for bit; -1: those after construction.
+  std::optional<std::int64_t> parameters_of_step;
+  std::optional<std::int64_t> within_ms;  ///< of virtual time
+};
+
 /// [expect]. Everything stated must hold; what is left out is not looked at.
 struct ExpectSpec {
   /// "equal" | "within_bound" | "diverged" | "deadlock" | "error" | "crash". "equal" demands 0 ULP
@@ -289,12 +339,14 @@ struct ExpectSpec {
   std::optional<std::int64_t> rebuilds;            ///< bucket rebuilds on rank 0
   std::vector<ExpectIssued> issued;                ///< exactly these, in order
   std::vector<ExpectValues> values;                ///< exactly these bits
+  std::vector<ExpectEnd> ends;                     ///< how these ranks end
 };
 
 struct Case {
   std::string title;
   std::uint64_t seed = 1;
   WorldSpec world;
+  LaunchSpec launch;
   ScheduleSpec schedule;
   ModelSpec model;
   DataSpec data;

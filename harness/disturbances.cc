@@ -2,9 +2,7 @@
 // Matches entries with places, and carries out those that need nothing else.
 #include "harness/disturbances.h"
 
-#include <signal.h>
 #include <torch/types.h>
-#include <unistd.h>
 
 #include <algorithm>
 
@@ -19,16 +17,11 @@ constexpr std::int64_t kNsPerMs = 1'000'000;
 }  // namespace
 
 Disturbances::Disturbances(const Case& value, std::int64_t rank, const Position& position,
-                           std::function<void(std::int64_t)> sleep_ns,
-                           std::function<std::int64_t()> now_ns)
-    : value_(value),
-      rank_(rank),
-      position_(position),
-      sleep_ns_(std::move(sleep_ns)),
-      now_ns_(std::move(now_ns)) {}
+                           const RankServices& services)
+    : value_(value), rank_(rank), position_(position), services_(services) {}
 
 bool Disturbances::time_has_come(std::int64_t from_ms) const {
-  return from_ms == 0 || (now_ns_ && now_ns_() >= from_ms * kNsPerMs);
+  return from_ms == 0 || (services_.now_ns && services_.now_ns() >= from_ms * kNsPerMs);
 }
 
 bool Disturbances::is_due(std::size_t index) const {
@@ -77,18 +70,16 @@ void Disturbances::carry_out(std::size_t index) {
   }
 }
 
-void Disturbances::end_process(const std::string& kind) {
-  if (kind == "exit") {
-    ::_exit(3);
-  }
-  if (kind == "crash") {
-    ::kill(::getpid(), SIGKILL);
+void Disturbances::fail_process(std::size_t index) {
+  note_fault(index);
+  if (services_.fail_process) {
+    services_.fail_process(value_.faults[index].kind);
   }
 }
 
 void Disturbances::sleep_ms(std::int64_t duration_ms) const {
-  if (duration_ms > 0 && sleep_ns_) {
-    sleep_ns_(duration_ms * kNsPerMs);
+  if (duration_ms > 0 && services_.sleep) {
+    services_.sleep(duration_ms * kNsPerMs);
   }
 }
 

@@ -16,6 +16,7 @@
 #include "core/error.h"
 #include "harness/case.h"
 #include "harness/position.h"
+#include "harness/rank_services.h"
 #include "harness/run.h"
 
 namespace lockstep::harness {
@@ -54,9 +55,9 @@ class StandStill final : public std::exception {
 /// rank's own, except `events_done` and `faults_done`, which any thread may call.
 class Disturbances {
  public:
-  /// `value` and `position` outlive this. `now_ns` may be empty where there is no virtual time.
+  /// References outlive this.
   Disturbances(const Case& value, std::int64_t rank, const Position& position,
-               std::function<void(std::int64_t)> sleep_ns, std::function<std::int64_t()> now_ns);
+               const RankServices& services);
 
   /// The [[at]] entries that happen before this collective is issued.
   std::vector<std::size_t> events_at(const CollectiveTag& tag) const;
@@ -72,8 +73,8 @@ class Disturbances {
 
   /// raise, stall and sleep_ms of entry `index` of [[at]]. Errors: ScriptError; StandStill.
   void carry_out(std::size_t index);
-  /// Ends the process, as the fault "exit" or "crash" says; returns if `kind` is another.
-  static void end_process(const std::string& kind);
+  /// What befalls the rank's process by entry `index` of [[fault]] ("exit", "crash", "stop").
+  void fail_process(std::size_t index);
   void sleep_ms(std::int64_t duration_ms) const;
 
   void note_event(std::size_t index) { note(index, events_done_); }
@@ -95,8 +96,7 @@ class Disturbances {
   const Case& value_;
   std::int64_t rank_;
   const Position& position_;
-  std::function<void(std::int64_t)> sleep_ns_;
-  std::function<std::int64_t()> now_ns_;
+  const RankServices& services_;
   bool first_attempt_ = true;
   mutable std::mutex mutex_;
   std::set<std::int64_t> events_done_, faults_done_;

@@ -17,6 +17,7 @@
 #include "harness/optimizer.h"
 #include "harness/saved_state.h"
 #include "harness/script.h"
+#include "harness/snapshot.h"
 #include "harness/sync/faulty_communicator.h"
 #include "harness/sync/gradient_sync.h"
 #include "harness/sync/libtorch_error.h"
@@ -79,6 +80,11 @@ std::vector<at::Tensor> detached_copies(const std::vector<at::Tensor>& tensors) 
   return copies;
 }
 
+std::uint64_t checksum_of_parameters(const GraphModel& model) {
+  const auto parameters = all_parameters(model);
+  return checksum(SnapshotTaker(parameters.names).take(parameters.tensors));
+}
+
 }  // namespace
 
 struct RankBody::Impl {
@@ -86,7 +92,7 @@ struct RankBody::Impl {
       : program(the_program),
         of_rank(the_program.ranks[static_cast<std::size_t>(rank)]),
         services(std::move(the_services)),
-        disturbances(the_program.value, rank, position, services.sleep, services.now_ns),
+        disturbances(the_program.value, rank, position, services),
         recording(*services.communicator),
         communicator(recording, disturbances),
         observer(services.observer, position) {
@@ -215,16 +221,19 @@ void RankBody::Impl::train_range(StepRange range, std::optional<SavedState>& sav
   // Declared after the synchronisation, so that readers are shut out before it is destroyed.
   struct Publication {
     Impl& impl;
-    Publication(Impl& the_impl, GradientSync* the_sync) : impl(the_impl) {
+    const GraphModel& model;
+    Publication(Impl& the_impl, GradientSync* the_sync, const GraphModel& the_model)
+        : impl(the_impl), model(the_model) {
       const std::lock_guard<std::mutex> lock(impl.sync_mutex);
       impl.sync = the_sync;
     }
     ~Publication() {
       impl.records.front().never_ready = impl.never_ready();
+      impl.records.front().parameters_at_end = checksum_of_parameters(model);
       const std::lock_guard<std::mutex> lock(impl.sync_mutex);
       impl.sync = nullptr;
     }
-  } publication(*this, owned.get());
+  } publication(*this, owned.get(), *model);
 
   Replica replica{&of_rank, model};
   const TrainerParts parts{program,       *program.data, {replica}, *owned,  *optimizer,

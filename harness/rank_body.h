@@ -3,23 +3,13 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 
-#include "core/communicator.h"
-#include "core/observer.h"
 #include "harness/program.h"
+#include "harness/rank_services.h"
 #include "harness/run.h"
 
 namespace lockstep::harness {
-
-/// What a rank lends its body.
-struct RankServices {
-  Communicator* communicator = nullptr;
-  Observer* observer = nullptr;                ///< may be null
-  std::function<void(std::int64_t ns)> sleep;  ///< virtual or real
-  std::function<std::int64_t()> now_ns;        ///< virtual time; empty where there is none
-};
 
 /// A rank in progress. `run` is called once, on the rank's own thread.
 class RankBody {

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "harness/sync/faulty_communicator.h"
 #include "harness/trainer.h"
 #include "sim/ring_order.h"
 
@@ -67,8 +68,8 @@ bool Script::begin_step(const StepPlan& plan) {
       replace_parameter(*parts_.replicas.front().model, fault);
       replaces = true;
     }
-    if (fault.site.empty()) {
-      Disturbances::end_process(fault.kind);
+    if (is_process_fault(fault.kind) && site_of(fault).empty() && parts_.disturbances != nullptr) {
+      parts_.disturbances->fail_process(index);
     }
   }
   return replaces;

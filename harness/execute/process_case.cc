@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
+#include <utility>
 
 #include "core/check.h"
 
@@ -25,13 +27,39 @@ std::int64_t to_ms(nanoseconds duration) {
 
 }  // namespace
 
-ProcessCase::ProcessCase(WorkerPool& pool, std::int64_t world_size,
+ProcessCase::ProcessCase(WorkerPool& pool, std::vector<ProcessSpec> processes,
                          const ProcessCaseOptions& options)
     : pool_(pool),
       options_(options),
-      rendezvous_(RendezvousDirectory::create(pool.directory())),
-      ranks_(static_cast<std::size_t>(world_size)),
-      is_closed_(ranks_.size(), false) {}
+      processes_(std::move(processes)),
+      ranks_(processes_.size()),
+      is_closed_(ranks_.size(), false) {
+  open_stores();
+}
+
+// In a launch the first process that comes makes the store its run's own, unless an earlier run
+// has.
+void ProcessCase::open_stores() {
+  for (const ProcessSpec& process : processes_) {
+    if (stores_.count(process.store) == 0) {
+      stores_.emplace(process.store, RendezvousDirectory::create(pool_.directory()));
+    }
+  }
+  if (!options_.launch.is_asked_for()) {
+    return;
+  }
+  const std::string& left_behind_by = options_.launch.left_behind_by;
+  for (const auto& [name, directory] : stores_) {
+    std::filesystem::remove(directory.path() + "/token");
+    if (!left_behind_by.empty()) {
+      open_rendezvous_directory(directory.path())->publish("token", left_behind_by);
+    }
+  }
+}
+
+std::string ProcessCase::token_of(const ProcessSpec& process) const {
+  return options_.launch.is_asked_for() ? process.run : stores_.at(process.store).token();
+}
 
 ProcessCase::Time ProcessCase::now() { return std::chrono::steady_clock::now().time_since_epoch(); }
 
@@ -39,7 +67,7 @@ std::vector<RankFate> ProcessCase::run(const std::string& case_toml) {
   try {
     send_orders(case_toml);
     meet();
-    rendezvous_.remove();
+    stores_.clear();
     watch();
     close();
   } catch (...) {
@@ -56,16 +84,25 @@ std::vector<RankFate> ProcessCase::run(const std::string& case_toml) {
 
 void ProcessCase::send_orders(const std::string& case_toml) {
   CaseOrder order;
-  order.world_size = static_cast<std::int64_t>(ranks_.size());
   order.case_toml = case_toml;
-  order.directory = rendezvous_.path();
-  order.token = rendezvous_.token();
   order.transport = options_.transport;
-  order.connect_timeout_ms = to_ms(options_.connect_within);
-  order.transfer_timeout_ms = to_ms(options_.watch.hang_after * kTransferTimeoutOverHang);
-  for (order.rank = 0; order.rank < order.world_size; ++order.rank) {
+  order.connect_timeout_ms =
+      options_.launch.is_asked_for() ? options_.launch.timeout_ms : to_ms(options_.connect_within);
+  order.transfer_timeout_ms = options_.transfer_timeout_ms;
+  if (order.transfer_timeout_ms == 0) {
+    order.transfer_timeout_ms = to_ms(options_.watch.hang_after * kTransferTimeoutOverHang);
+  }
+  order.port = options_.launch.port;
+  order.store_removed = options_.launch.store_removed;
+  for (std::size_t i = 0; i < processes_.size(); ++i) {
+    const ProcessSpec& process = processes_[i];
+    order.rank = process.rank;
+    order.world_size = process.world_size;
+    order.directory = stores_.at(process.store).path();
+    order.token = token_of(process);
+    order.interface = process.interface;
     // A failure shows as the end of the channel, or as a rank that does not come.
-    pool_.worker(order.rank).channel().send(MessageKind::kCase, encode(order));
+    pool_.worker(static_cast<std::int64_t>(i)).channel().send(MessageKind::kCase, encode(order));
   }
 }
 

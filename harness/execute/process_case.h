@@ -4,11 +4,13 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/rendezvous.h"
+#include "harness/case.h"
 #include "harness/execute/watch.h"
 #include "harness/execute/worker_pool.h"
 #include "harness/execute/worker_protocol.h"
@@ -22,6 +24,9 @@ struct ProcessCaseOptions {
   /// How long workers get to let go of a case that is over.
   std::chrono::nanoseconds close_within{std::chrono::seconds(2)};
   std::string transport = "gloo";  ///< see CaseOrder
+  /// Longest wait of a rank for its peers in a collective; 0: longer than the watch waits.
+  std::int64_t transfer_timeout_ms = 0;
+  LaunchSpec launch;  ///< of which hosts and processes are not looked at here
 };
 
 /// What is known of one rank when nobody can or will move any more.
@@ -36,11 +41,12 @@ struct RankFate {
   bool is_live() const { return !ended && !died; }
 };
 
-/// Drives workers 0 to world_size - 1 of a pool through one case.
+/// Drives workers of a pool, one per process, through one case.
 class ProcessCase {
  public:
-  /// `pool` outlives this. Precondition: the pool is prepared.
-  ProcessCase(WorkerPool& pool, std::int64_t world_size, const ProcessCaseOptions& options);
+  /// `pool` outlives this. Precondition: the pool is prepared for so many processes.
+  ProcessCase(WorkerPool& pool, std::vector<ProcessSpec> processes,
+              const ProcessCaseOptions& options);
 
   /// Returns once every rank has ended, died, or stands still for ever; then no worker of this case
   /// is busy with it any more, and those that could not be freed are ended.
@@ -50,6 +56,8 @@ class ProcessCase {
  private:
   using Time = std::chrono::nanoseconds;
 
+  void open_stores();
+  std::string token_of(const ProcessSpec& process) const;
   void send_orders(const std::string& case_toml);
   void meet();
   void watch();
@@ -64,7 +72,8 @@ class ProcessCase {
 
   WorkerPool& pool_;
   ProcessCaseOptions options_;
-  RendezvousDirectory rendezvous_;
+  std::vector<ProcessSpec> processes_;
+  std::map<std::string, RendezvousDirectory> stores_;  ///< by name
   std::vector<RankFate> ranks_;
   std::vector<bool> is_closed_;
   std::optional<Watch> watch_;

@@ -4,17 +4,22 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "core/check.h"
 #include "harness/execute/process_case.h"
 #include "harness/execute/waiting_in.h"
+#include "harness/launch.h"
 #include "harness/model.h"
 #include "harness/scenario.h"
 
 namespace lockstep::harness {
 namespace {
+
+// A process that is stopped goes on after three (see worker.cc).
+constexpr int kQuietTimeouts = 5;
 
 /// Number of collectives that a rank issued and that its peers can still count on.
 std::int64_t posted_by(const RankFate& fate) {
@@ -143,12 +148,37 @@ std::string text_for_workers(Case value) {
   return print_case(value);
 }
 
-ProcessCaseOptions case_options(const ProcessExecutorOptions& options) {
+/// Where ranks have a time limit of their own, it ends the run before the watch does.
+ProcessCaseOptions case_options(const ProcessExecutorOptions& options, const Case& value) {
   ProcessCaseOptions result;
   result.transport = options.transport;
   result.watch.hang_after = std::chrono::duration_cast<std::chrono::nanoseconds>(
       std::chrono::duration<double>(options.hang_after_seconds));
+  result.transfer_timeout_ms = value.world.timeout_ms;
+  if (value.world.timeout_ms > 0) {
+    const std::chrono::milliseconds timeout(value.world.timeout_ms);
+    result.watch.hang_after =
+        std::max<std::chrono::nanoseconds>(result.watch.hang_after, kQuietTimeouts * timeout);
+    result.watch.settle = kQuietTimeouts * timeout;
+  }
+  result.launch = value.launch;
+  if (value.launch.is_asked_for()) {
+    result.connect_within = std::max<std::chrono::nanoseconds>(
+        result.connect_within, std::chrono::milliseconds(value.launch.timeout_ms));
+  }
   return result;
+}
+
+/// Of processes that had no fault of their own when others could not meet.
+void note_who_met(const std::vector<RankFate>& fates, Run& run) {
+  for (std::size_t i = 0; i < fates.size(); ++i) {
+    if (fates[i].is_connected) {
+      const std::int64_t place = run.ranks[i].rank;
+      run.ranks[i] = RankRun();
+      run.ranks[i].rank = place;
+      run.ranks[i].at_phase = "rendezvous";
+    }
+  }
 }
 
 }  // namespace
@@ -162,19 +192,28 @@ ProcessExecutor::ProcessExecutor(const ProcessExecutorOptions& options)
 }
 
 Run ProcessExecutor::execute(const Program& program) {
-  const std::int64_t world_size = program.value.world.ranks;
-  ProcessCaseOptions options = case_options(options_);
+  const Case& value = program.value;
+  const std::vector<ProcessSpec> processes = processes_of(value);
+  const auto num_processes = static_cast<std::int64_t>(processes.size());
+  ProcessCaseOptions options = case_options(options_, value);
   // Workers that are just starting share the machine's cores.
-  options.connect_within += std::chrono::seconds(world_size);
-  pool_.prepare(world_size);
+  options.connect_within += std::chrono::seconds(num_processes);
+  pool_.prepare(num_processes);
   const std::vector<RankFate> fates =
-      ProcessCase(pool_, world_size, options).run(text_for_workers(program.value));
+      ProcessCase(pool_, processes, options).run(text_for_workers(value));
   Run run;
-  for (std::int64_t rank = 0; rank < world_size; ++rank) {
+  for (std::int64_t rank = 0; rank < num_processes; ++rank) {
     run.ranks.push_back(record_of(fates, rank));
     name_the_dead(fates, run.ranks.back());
   }
+  if (is_failed_launch(run) && value.launch.is_asked_for()) {
+    note_who_met(fates, run);
+    return run;
+  }
   run.mismatch = mismatch_of(fates, run);
+  if (value.launch.is_asked_for()) {
+    run.ranks = of_first_run(value, std::move(run.ranks));
+  }
   return run;
 }
 

@@ -4,8 +4,11 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <csignal>
+#include <cstring>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/check.h"
@@ -13,6 +16,7 @@
 #include "harness/execute/waiting_in.h"
 #include "harness/executor.h"
 #include "harness/graph_model.h"
+#include "harness/launch.h"
 #include "harness/rank_body.h"
 #include "sim/world.h"
 
@@ -27,6 +31,10 @@ std::string trace_text(const sim::Trace& trace) {
   }
   return text;
 }
+
+// See worker.cc, which does the same to real processes.
+constexpr std::int64_t kStopTimeouts = 3;
+constexpr int kExitStatus = 3;
 
 // Runs that differ from the first and from each other, kept for the judge.
 constexpr std::size_t kDifferentMax = 16;
@@ -74,6 +82,7 @@ class SimExecutor final : public Executor {
     sim::WorldOptions options;
     options.world_size = value.world.ranks;
     options.check_tags = value.world.check_tags;
+    options.timeout_ns = value.world.timeout_ms * 1'000'000;
     options.keep_trace = options_.keep_trace;
     return options;
   }
@@ -111,18 +120,63 @@ class SimExecutor final : public Executor {
   // Empty if the scheduler gave the run up.
   std::optional<Run> run_once(const Program& program, const sim::WorldOptions& options,
                               std::int64_t* num_choices = nullptr) {
+    if (program.value.launch.is_asked_for()) {
+      return launch_and_train(program, options, num_choices);
+    }
+    return train(program, options, num_choices);
+  }
+
+  // The schedule is that of the launch; the training that follows takes the default one.
+  std::optional<Run> launch_and_train(const Program& program, const sim::WorldOptions& options,
+                                      std::int64_t* num_choices) {
+    sim::WorldResult launch;
+    std::vector<RankRun> processes = simulate_launch(program.value, options, launch);
+    if (launch.abandoned) {
+      return std::nullopt;
+    }
+    if (num_choices != nullptr) {
+      *num_choices = launch.num_choices;
+    }
+    std::string trace = options_.keep_trace ? trace_text(launch.trace) : "";
+    for (const RankRun& process : processes) {
+      trace += process.listens_on.empty() ? "" : process.listens_on + '\n';
+    }
+    Run run;
+    run.ranks = processes;
+    if (!is_failed_launch(run)) {
+      run = *train(program, world_options(program.value), nullptr);
+      const std::vector<RankRun> met = of_first_run(program.value, std::move(processes));
+      for (std::size_t rank = 0; rank < met.size(); ++rank) {
+        run.ranks[rank].listens_on = met[rank].listens_on;
+      }
+    }
+    run.trace_hash ^= launch.trace.hash;
+    run.schedule = sim::to_string(launch.schedule);
+    if (options_.keep_trace) {
+      run.trace_text = trace + run.trace_text;
+    }
+    return run;
+  }
+
+  std::optional<Run> train(const Program& program, const sim::WorldOptions& options,
+                           std::int64_t* num_choices) {
     std::vector<std::unique_ptr<RankBody>> bodies(static_cast<std::size_t>(options.world_size));
     std::vector<RankRun> stuck(static_cast<std::size_t>(options.world_size));
+    std::vector<Death> deaths(static_cast<std::size_t>(options.world_size));
     const auto result = sim::run_world(
         options,
         [&](sim::RankContext& context) {
-          auto& body = bodies[static_cast<std::size_t>(context.rank())];
-          body = std::make_unique<RankBody>(
+          const auto rank = static_cast<std::size_t>(context.rank());
+          bodies[rank] = std::make_unique<RankBody>(
               program, context.rank(),
               RankServices{&context.communicator(), &context.observer(),
                            [&context](std::int64_t ns) { context.sleep_ns(ns); },
-                           [&context] { return context.now_ns(); }});
-          body->run();
+                           [&context] { return context.now_ns(); },
+                           [&, rank](const std::string& kind) {
+                             fail_process(program.value, context, kind, deaths[rank]);
+                           }});
+          bodies[rank]->run();
+          deaths[rank].at_ns = context.now_ns();
         },
         [&] {
           for (std::size_t rank = 0; rank < bodies.size(); ++rank) {
@@ -137,14 +191,51 @@ class SimExecutor final : public Executor {
     if (num_choices != nullptr) {
       *num_choices = result.num_choices;
     }
-    return collect(result, bodies, stuck);
+    return collect(result, bodies, stuck, deaths);
+  }
+
+  // How and when a rank's process ended.
+  struct Death {
+    std::string kind;  // "exit", "crash"; empty: it did not die
+    std::int64_t at_ns = -1;
+  };
+
+  static void fail_process(const Case& value, sim::RankContext& context, const std::string& kind,
+                           Death& death) {
+    if (kind == "stop") {
+      context.sleep_ns(kStopTimeouts * value.world.timeout_ms * 1'000'000);
+    } else {
+      death.kind = kind;
+      death.at_ns = context.now_ns();
+      context.die();
+    }
+  }
+
+  // As of a real process, of which nothing is left but its status.
+  static RankRun record_of_dead(const RankRun& record, const Death& death) {
+    RankRun dead;
+    dead.rank = record.rank;
+    dead.ending = Ending::kCrashed;
+    dead.at_step = record.at_step;
+    dead.signal = death.kind == "crash" ? SIGKILL : 0;
+    dead.error_kind = death.kind == "crash" ? "signal" : "exit";
+    dead.error_message =
+        death.kind == "crash"
+            ? fmt::format("the process of rank {} was ended by signal {} ({})", record.rank,
+                          dead.signal, ::strsignal(dead.signal))
+            : fmt::format("the process of rank {} exited with status {}", record.rank, kExitStatus);
+    return dead;
   }
 
   Run collect(const sim::WorldResult& result, std::vector<std::unique_ptr<RankBody>>& bodies,
-              const std::vector<RankRun>& stuck) const {
+              const std::vector<RankRun>& stuck, const std::vector<Death>& deaths) const {
     Run run;
     for (std::size_t rank = 0; rank < bodies.size(); ++rank) {
       RankRun record = bodies[rank]->take_record();
+      if (result.ranks[rank].end == sim::RankEnd::kDied) {
+        record = record_of_dead(record, deaths[rank]);
+      }
+      record.ended_at_ns = deaths[rank].at_ns;
       if (result.ranks[rank].end == sim::RankEnd::kWaiting) {
         record.ending = Ending::kWaiting;
         record.error_kind.clear();

@@ -5,6 +5,7 @@
 #include <sched.h>
 
 #include <chrono>
+#include <filesystem>
 
 #include "core/check.h"
 #include "core/nccl_communicator.h"
@@ -72,6 +73,36 @@ bool has_transport(const std::string& transport) {
   return transport == "nccl";
 }
 
+#ifdef LOCKSTEP_WITH_GLOO
+std::unique_ptr<Communicator> Transports::connect_gloo(const CaseOrder& order, bool check_tags) {
+  const ScopedBatchPolicy policy;
+  auto options = options_of<GlooOptions>(order);
+  options.token = order.token;
+  options.check_tags = check_tags;
+  if (!order.interface.empty() || order.port != 0) {
+    options.listen_on.interface = order.interface.empty() ? "127.0.0.1" : order.interface;
+    options.listen_on.port = order.port;
+  } else {
+    if (shared_->device == nullptr) {
+      shared_->device = GlooDevice::open();
+    }
+    options.device = shared_->device;
+  }
+  auto communicator = std::make_unique<GlooCommunicator>(options);
+  listens_on_ = communicator->listens_on();
+  if (order.store_removed) {
+    communicator->barrier({CallSite::kBarrier})->wait();
+    if (order.rank == 0) {
+      std::filesystem::remove_all(order.directory);
+    }
+    communicator->barrier({CallSite::kBarrier})->wait();
+    options.group = "subgroup";
+    return make_gloo_communicator(options);
+  }
+  return communicator;
+}
+#endif
+
 std::unique_ptr<Communicator> Transports::connect(const CaseOrder& order,
                                                   [[maybe_unused]] bool check_tags) {
 #ifdef LOCKSTEP_WITH_GLOO
@@ -82,18 +113,11 @@ std::unique_ptr<Communicator> Transports::connect(const CaseOrder& order,
   }
 #endif
   if (order.transport == "gloo") {
-    if (shared_->device == nullptr) {
-      const ScopedBatchPolicy policy;
-      shared_->device = GlooDevice::open();
-    }
-    auto options = options_of<GlooOptions>(order);
-    options.token = order.token;
-    options.device = shared_->device;
-    options.check_tags = check_tags;
-    return make_gloo_communicator(options);
+    return connect_gloo(order, check_tags);
   }
 #endif
   LOCKSTEP_CHECK(order.transport == "nccl", "no transport '{}'", order.transport);
+  listens_on_.clear();
   auto options = options_of<NcclOptions>(order);
   options.token = order.token;
   options.wait_on_host = true;  // a rank that waits must be seen waiting

@@ -25,7 +25,13 @@ class Transports {
   ///         there.
   std::unique_ptr<Communicator> connect(const CaseOrder& order, bool check_tags);
 
+  /// Of the communicator made last: see GlooCommunicator; empty for other transports.
+  const std::string& listens_on() const { return listens_on_; }
+
  private:
+  std::unique_ptr<Communicator> connect_gloo(const CaseOrder& order, bool check_tags);
+
+  std::string listens_on_;
   struct Shared;
   std::unique_ptr<Shared> shared_;
 };

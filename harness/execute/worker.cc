@@ -4,9 +4,13 @@
 
 #include <ATen/Parallel.h>
 #include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
@@ -16,6 +20,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "core/launch_error.h"
 #include "harness/execute/transport.h"
 #include "harness/execute/watched_communicator.h"
 #include "harness/execute/worker_protocol.h"
@@ -53,6 +58,31 @@ class StepTeller final : public Observer {
   Channel& channel_;  // outlives this: the worker's own
 };
 
+// How long a stopped process stays so after its peers must have lost patience.
+constexpr int kStopTimeouts = 3;
+
+/// Stops this process; a child of it lets it go on. Everything in the child is safe after a fork.
+void stop_for(std::int64_t duration_ms) {
+  const pid_t parent = ::getpid();
+  const pid_t child = ::fork();
+  LOCKSTEP_CHECK(child >= 0, "fork failed with {}", errno);
+  if (child == 0) {
+    // The executor must see the end of this process if it is killed meanwhile.
+    constexpr int kDescriptorsMax = 1024;
+    for (int descriptor = 0; descriptor < kDescriptorsMax; ++descriptor) {
+      ::close(descriptor);
+    }
+    const timespec pause{duration_ms / 1000, (duration_ms % 1000) * 1'000'000};
+    ::nanosleep(&pause, nullptr);
+    if (::getppid() == parent) {
+      ::kill(parent, SIGCONT);
+    }
+    ::_exit(0);
+  }
+  ::kill(parent, SIGSTOP);
+  ::waitpid(child, nullptr, 0);
+}
+
 Case case_of(const CaseOrder& order) {
   const std::vector<NamedCase> cases = parse_scenario_text(order.case_toml, "case");
   LOCKSTEP_CHECK(cases.size() == 1, "an order holds {} cases", cases.size());
@@ -60,7 +90,7 @@ Case case_of(const CaseOrder& order) {
 }
 
 /// How a rank ends that never met its peers.
-RankRun not_connected(const CaseOrder& order, const char* kind, const std::string& message) {
+RankRun not_connected(const CaseOrder& order, const std::string& kind, const std::string& message) {
   RankRun record;
   record.rank = order.rank;
   record.ending = Ending::kFailed;
@@ -104,9 +134,11 @@ class Worker {
 
  private:
   void take_part(const CaseOrder& order);
+  void give_up_meeting(const CaseOrder& order, const std::string& kind,
+                       const std::exception& error);
   void run_body(const CaseOrder& order, const Program& program);
   void await_end_of_case();
-  RankServices services();
+  RankServices services(std::int64_t timeout_ms);
 
   void listen();
   bool beat();
@@ -141,9 +173,13 @@ void Worker::take_part(const CaseOrder& order) {
     const std::lock_guard<std::mutex> lock(mutex_);
     communicator_ = std::move(communicator);
   } catch (const CommError& error) {
-    const RankRun record = not_connected(order, "not_connected", error.what());
-    channel_.send(MessageKind::kEnded, encode(RankEnded{0, {}, serialize(record)}));
-    await_end_of_case();
+    const bool is_late = dynamic_cast<const TimedOut*>(&error) != nullptr;
+    give_up_meeting(order,
+                    is_late && program.value.launch.is_asked_for() ? "timed_out" : "not_connected",
+                    error);
+    return;
+  } catch (const LaunchError& error) {
+    give_up_meeting(order, error.kind(), error);
     return;
   }
   channel_.send(MessageKind::kConnected);
@@ -154,9 +190,16 @@ void Worker::take_part(const CaseOrder& order) {
   communicator = std::move(communicator_);
 }
 
+void Worker::give_up_meeting(const CaseOrder& order, const std::string& kind,
+                             const std::exception& error) {
+  const RankRun record = not_connected(order, kind, error.what());
+  channel_.send(MessageKind::kEnded, encode(RankEnded{0, {}, serialize(record)}));
+  await_end_of_case();
+}
+
 void Worker::run_body(const CaseOrder& order, const Program& program) {
   StepTeller observer(channel_);
-  RankServices lent = services();
+  RankServices lent = services(program.value.world.timeout_ms);
   lent.observer = &observer;
   const auto body = options_.make_body(program, order.rank, std::move(lent));
   RankEnded ended;
@@ -174,20 +217,31 @@ void Worker::run_body(const CaseOrder& order, const Program& program) {
     // An InvariantError passes: the process does not outlive it.
     body->run();
   }
-  ended.record = serialize(body->take_record());
+  RankRun record = body->take_record();
+  record.listens_on = transports_.listens_on();
+  ended.record = serialize(record);
   const WatchedCommunicator::Standing standing = communicator_->standing();
   ended.posted = standing.posted;
   ended.failed_in = standing.failed_in;
   channel_.send(MessageKind::kEnded, encode(ended));
 }
 
-RankServices Worker::services() {
+RankServices Worker::services(std::int64_t timeout_ms) {
   RankServices lent;
   lent.communicator = communicator_.get();
   lent.sleep = [this](std::int64_t ns) {
     naps_ = true;
     std::this_thread::sleep_for(std::chrono::nanoseconds(ns));
     naps_ = false;
+  };
+  lent.fail_process = [timeout_ms](const std::string& kind) {
+    if (kind == "exit") {
+      ::_exit(3);
+    }
+    if (kind == "crash") {
+      ::kill(::getpid(), SIGKILL);
+    }
+    stop_for(kStopTimeouts * timeout_ms);
   };
   return lent;
 }

@@ -35,9 +35,9 @@ namespace lockstep::harness {
 template <class Archive, class Self>
 void archive_fields(Archive& archive, Self& self, const CaseOrder* /*record*/) {
   auto& [rank, world_size, case_toml, directory, token, connect_timeout_ms, transfer_timeout_ms,
-         transport] = self;
+         transport, interface, port, store_removed] = self;
   archive(rank, world_size, case_toml, directory, token, connect_timeout_ms, transfer_timeout_ms,
-          transport);
+          transport, interface, port, store_removed);
 }
 
 template <class Archive, class Self>

@@ -37,6 +37,10 @@ struct CaseOrder {
   std::int64_t connect_timeout_ms = 0;
   std::int64_t transfer_timeout_ms = 0;
   std::string transport = "gloo";  ///< "gloo" | "c10d_gloo" | "nccl"
+  // [launch] only:
+  std::string interface;       ///< to listen on; empty: loopback
+  std::int64_t port = 0;       ///< that must be free; 0: none
+  bool store_removed = false;  ///< remove the directory when all have met, and meet once more
 };
 
 struct WhereQuery {

@@ -7,6 +7,7 @@
 
 #include "harness/judge/judge.h"
 #include "harness/snapshot.h"
+#include "harness/sync/faulty_communicator.h"
 
 namespace lockstep::harness {
 namespace {
@@ -289,12 +290,79 @@ std::vector<std::string> complaints_about_values(const ExpectSpec& expect, const
   return complaints;
 }
 
+namespace {
+
+/// Why a rank does not end as expected; empty if it does.
+std::string complaint_about_end(const ExpectEnd& expected, const RankRun& rank) {
+  const auto differs = [](const auto& what, const auto& wanted, const auto& got) {
+    return fmt::format("{} is {}, expected {}", what, got, wanted);
+  };
+  if (!expected.ending.empty() && expected.ending != to_string(rank.ending)) {
+    return differs("its ending", expected.ending, to_string(rank.ending));
+  }
+  if (!expected.error.empty() && expected.error != rank.error_kind) {
+    return differs("its error", expected.error, rank.error_kind);
+  }
+  if (rank.error_message.find(expected.message) == std::string::npos) {
+    return fmt::format("its message does not say \"{}\"", expected.message);
+  }
+  if (expected.step && *expected.step != rank.at_step) {
+    return differs("its step", *expected.step, rank.at_step);
+  }
+  if (expected.within_ms && rank.ended_at_ns > *expected.within_ms * 1'000'000) {
+    return differs("the virtual time of its end in ms", *expected.within_ms,
+                   rank.ended_at_ns / 1'000'000);
+  }
+  if (expected.parameters_of_step) {
+    const std::int64_t step = *expected.parameters_of_step;
+    const StepRecord* const record = find_step(rank, step);
+    if (step >= 0 && record == nullptr) {
+      return fmt::format("it did not complete step {}", step);
+    }
+    if (checksum(step < 0 ? rank.initial_parameters : record->parameters) !=
+        rank.parameters_at_end) {
+      return fmt::format("its parameters at the end are not those after {}",
+                         step < 0 ? "construction" : fmt::format("step {}", step));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::vector<std::string> complaints_about_ends(const ExpectSpec& expect, const Run& subject) {
+  std::vector<std::string> complaints;
+  for (const ExpectEnd& expected : expect.ends) {
+    for (const std::int64_t rank : expected.ranks) {
+      if (rank >= static_cast<std::int64_t>(subject.ranks.size())) {
+        complaints.push_back(fmt::format("rank {} was expected to end, but there are {} only", rank,
+                                         subject.ranks.size()));
+      }
+    }
+    for (const RankRun& rank : subject.ranks) {
+      const std::string complaint =
+          covers(expected.ranks, rank.rank) ? complaint_about_end(expected, rank) : "";
+      if (!complaint.empty()) {
+        complaints.push_back(fmt::format("rank {} {} in step {} (phase {}) with \"{}\" ({}): {}",
+                                         rank.rank, to_string(rank.ending), rank.at_step,
+                                         rank.at_phase, rank.error_kind, rank.error_message,
+                                         complaint));
+      }
+    }
+  }
+  return complaints;
+}
+
 bool runs_on(const Case& value, const std::string& backend) {
-  const bool ends_a_process = std::any_of(
-      value.faults.begin(), value.faults.end(),
-      [](const FaultSpec& fault) { return fault.kind == "exit" || fault.kind == "crash"; });
+  const bool ends_a_process =
+      std::any_of(value.faults.begin(), value.faults.end(),
+                  [](const FaultSpec& fault) { return is_process_fault(fault.kind); });
   if (backend == "sim") {
-    return !ends_a_process;
+    return true;
+  }
+  // Machines are made up, and PyTorch's own transport has a rendezvous of its own.
+  if (value.launch.is_asked_for() && (!value.launch.hosts.empty() || backend == "c10d_gloo")) {
+    return false;
   }
   if (backend == "nccl" && (ends_a_process || (value.world.ranks > 2 && !value.data.exact))) {
     return false;

@@ -15,6 +15,7 @@
 #include "harness/judge/lost_gradients.h"
 #include "harness/judge/standstill.h"
 #include "harness/judge/wait_for.h"
+#include "harness/launch.h"
 #include "harness/model.h"
 #include "harness/program.h"
 #include "harness/reference/derived_bound.h"
@@ -78,6 +79,9 @@ class Judge {
       : value_(value), expect_(expect), subject_(subject), simulator_(simulator) {}
 
   Outcome judge() {
+    if (is_failed_launch(subject_)) {
+      return failed_launch();
+    }
     const bool ended_well =
         std::all_of(subject_.ranks.begin(), subject_.ranks.end(), [](const RankRun& rank) {
           return rank.ending == Ending::kFinished || rank.ending == Ending::kLeft;
@@ -121,6 +125,16 @@ class Judge {
   }
 
  private:
+  // Nobody has trained, so that there are no numbers.
+  Outcome failed_launch() {
+    outcome_.kind = OutcomeKind::kError;
+    for (const RankRun& process : subject_.ranks) {
+      outcome_.ranks.push_back(state_of(process));
+    }
+    outcome_.reason = reason_of(outcome_);
+    return std::move(outcome_);
+  }
+
   // Those that were held up against the subject, which may be fewer than were asked for.
   void note_oracles() {
     if (promises(expect_, "ranks")) {

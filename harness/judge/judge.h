@@ -47,6 +47,9 @@ std::vector<std::string> complaints_about_values(const ExpectSpec& expect, const
 /// The same for entries of [[at]] (routing apart) and [[fault]] that no rank ever carried out.
 std::vector<std::string> complaints_about_planted(const Case& value, const Run& subject);
 
+/// The same for `ends`: how each rank ended, whatever the outcome.
+std::vector<std::string> complaints_about_ends(const ExpectSpec& expect, const Run& subject);
+
 /// False if the case cannot be judged on `backend`. Over "nccl" those are cases whose sums may
 /// depend on the order of additions, which is not known there (more than two ranks and numbers that
 /// are not exact), and cases in which a process ends, which NCCL does not notice.

@@ -56,6 +56,9 @@ CaseResult judge_one_run(const CaseResult& base, const Case& value, const JudgeO
         complaints_about_planted(value, subject)}) {
     result.complaints.insert(result.complaints.end(), complaints.begin(), complaints.end());
   }
+  for (std::string& complaint : complaints_about_ends(expect, subject)) {
+    result.complaints.push_back(std::move(complaint));
+  }
   return result;
 }
 

@@ -298,11 +298,16 @@ void check_fault(const Case& value, const FaultSpec& fault, const std::string& p
                      "\"divide_by_active\"",
                      join)});
   }
-  if ((fault.kind == "exit" || fault.kind == "crash") && value.world.simulator_only) {
-    findings.push_back({{path + ".kind", "world.simulator_only"},
-                        fmt::format("fault \"{}\" ends a real process and the case is "
-                                    "simulator_only; leave out one of them",
+  if (is_process_fault(fault.kind) && fault.site != defaults.site && !fault.bucket) {
+    findings.push_back({{path + ".site"},
+                        fmt::format("fault \"{}\" happens where the step begins, or before the "
+                                    "collective of a 'bucket'; expected bucket = ... too",
                                     fault.kind)});
+  }
+  if (fault.kind == "stop" && value.world.timeout_ms == 0) {
+    findings.push_back({{path + ".kind", "world.timeout_ms"},
+                        "a process that is stopped is longer so than its peers wait, and these "
+                        "wait for ever; expected world.timeout_ms above 0"});
   }
 }
 

@@ -199,6 +199,7 @@ void check_expectation(const Case& value, const ExpectSpec& expect, const std::s
   check_serial(value, expect, path, names, findings);
   check_hook(value, expect, path, findings);
   check_deadlock(value, expect, path, names, findings);
+  check_expected_ends(value, expect, path, findings);
   for (std::size_t i = 0; i < expect.issued.size(); ++i) {
     const std::string at = fmt::format("{}.issued.{}", path, i);
     check_range(expect.issued[i].rank, value.world.ranks, at + ".rank", "rank", "world.ranks",

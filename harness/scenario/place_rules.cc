@@ -117,7 +117,7 @@ void check_place(const Case& value, const AtSpec& at, const std::string& path,
 void check_place(const Case& value, const FaultSpec& fault, const std::string& path,
                  std::vector<CaseFinding>& findings) {
   check_time(value, fault.from_ms, path, findings);
-  const bool ends = fault.kind == "exit" || fault.kind == "crash";
+  const bool ends = is_process_fault(fault.kind);
   const std::string site = site_of(fault);
   if (!is_collective_fault(fault.kind) && !ends && (!fault.site.empty() || fault.bucket)) {
     findings.push_back({{path + (fault.bucket ? ".bucket" : ".site")},

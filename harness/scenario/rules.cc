@@ -361,6 +361,7 @@ std::vector<CaseFinding> check_case(const Case& value) {
     names.parameters = parameter_names(value.model);
   }
   check_schedule(value, findings);
+  check_launch(value, findings);
   check_training(value, findings);
   if (names.model_is_sound) check_gradient_kinds(value, findings);
   if (names.model_is_sound) check_empty_heads(value, findings);

@@ -25,6 +25,10 @@ void check_names(const std::vector<std::string>& given, const std::vector<std::s
                  std::vector<CaseFinding>& findings);
 
 void check_schedule(const Case& value, std::vector<CaseFinding>& findings);
+void check_launch(const Case& value, std::vector<CaseFinding>& findings);
+/// The ends that are expected, of ranks or of the processes of a launch.
+void check_expected_ends(const Case& value, const ExpectSpec& expect, const std::string& path,
+                         std::vector<CaseFinding>& findings);
 void check_training(const Case& value, std::vector<CaseFinding>& findings);
 void check_exactness(const Case& value, const KnownNames& names,
                      std::vector<CaseFinding>& findings);

@@ -30,6 +30,7 @@ struct Of {};
 inline constexpr IntRange kCount{0, 1'000'000'000};
 inline constexpr IntRange kRank{0, 63};
 inline constexpr IntRange kStep{0, 999'999};
+inline constexpr IntRange kPort{0, 65'535};
 inline constexpr RealRange kReal{-1e30, 1e30};
 inline constexpr RealRange kNotNegative{0.0, 1e30};
 
@@ -55,6 +56,43 @@ void describe(V& v, Of<WorldSpec>) {
           "simulator: collectives that meet must agree on step and bucket, not only on shape");
   v.field("simulator_only", &WorldSpec::simulator_only, Any{},
           "the case makes no sense on a real transport");
+  v.field("timeout_ms", &WorldSpec::timeout_ms, IntRange{0, 3'600'000},
+          "longest wait for the slowest rank in a collective; 0: for ever");
+}
+
+template <class V>
+void describe(V& v, Of<HostSpec>) {
+  v.needed("name", &HostSpec::name, Text{}, "what the machine is called");
+  v.field("interfaces", &HostSpec::interfaces, OrderedTexts{}, "name = \"address\"");
+  v.field("names", &HostSpec::names, OrderedTexts{}, "its name table: name = \"address\"");
+  v.field("held_ports", &HostSpec::held_ports, ListOf<IntRange>{kPort, 0, 64, true},
+          "ports that other programs listen on");
+}
+
+template <class V>
+void describe(V& v, Of<ProcessSpec>) {
+  v.field("rank", &ProcessSpec::rank, kRank, "the rank that it takes itself for");
+  v.field("world_size", &ProcessSpec::world_size, IntRange{0, 64}, "0: world.ranks");
+  v.field("run", &ProcessSpec::run, Text{}, "the run whose token it has");
+  v.field("store", &ProcessSpec::store, Text{}, "where it goes to meet the others");
+  v.field("host", &ProcessSpec::host, Text{}, "where it runs; left out: on the first host");
+  v.field("interface", &ProcessSpec::interface, Text{}, "left out: launch.interface");
+}
+
+template <class V>
+void describe(V& v, Of<LaunchSpec>) {
+  v.field("interface", &LaunchSpec::interface, Text{},
+          "a name, a pattern (\"^lo\": any other) or an address; left out: what the host name is");
+  v.field("port", &LaunchSpec::port, kPort, "to listen on; 0: the system chooses");
+  v.field("timeout_ms", &LaunchSpec::timeout_ms, IntRange{1, 3'600'000}, "for all to meet");
+  v.field("left_behind_by", &LaunchSpec::left_behind_by, Text{},
+          "a run that was killed when it had met; what it left in the store is still there");
+  v.field("store_removed", &LaunchSpec::store_removed, Any{},
+          "the store is removed when all have met; then they meet once more, as a sub-group");
+  v.tables("hosts", &LaunchSpec::hosts, TablesPlace::kInline,
+           "machines, for the simulator; left out: one with a loopback interface");
+  v.tables("processes", &LaunchSpec::processes, TablesPlace::kInline,
+           "those that are started; left out: one for each rank");
 }
 
 template <class V>
@@ -292,6 +330,7 @@ void describe(V& v, Of<FaultSpec>) {
                     "model_not_loaded",
                     "hook_raises",
                     "hook_result",
+                    "stop",
                     "skip_wait",
                     "skip_collective",
                     "swap_collectives",
@@ -355,6 +394,20 @@ void describe(V& v, Of<ExpectValues>) {
   v.needed("tensor", &ExpectValues::tensor, Text{}, "its name");
   v.needed("numbers", &ExpectValues::numbers, ListOf<RealRange>{kReal, 0, 1'000'000},
            "every element; none: the gradient is undefined");
+}
+
+template <class V>
+void describe(V& v, Of<ExpectEnd>) {
+  v.one_or_many("rank", "ranks", &ExpectEnd::ranks, ListOf<IntRange>{kRank, 0, 64, true},
+                "who; left out: all");
+  v.field("ending", &ExpectEnd::ending,
+          Choices{{"finished", "left", "failed", "waiting", "crashed"}}, "how");
+  v.field("error", &ExpectEnd::error, Text{}, "its kind");
+  v.field("message", &ExpectEnd::message, Text{}, "contained in its message");
+  v.field("step", &ExpectEnd::step, IntRange{-1, 999'999}, "in progress; -1: before the first");
+  v.field("parameters_of_step", &ExpectEnd::parameters_of_step, IntRange{-1, 999'999},
+          "parameters are those after this step, bit for bit; -1: after construction");
+  v.field("within_ms", &ExpectEnd::within_ms, kCount, "simulator: virtual time");
 }
 
 template <class V>
@@ -429,6 +482,7 @@ void describe(V& v, Of<ExpectSpec>) {
   v.tables("issued", &ExpectSpec::issued, TablesPlace::kInline,
            "exactly these collectives were issued");
   v.tables("values", &ExpectSpec::values, TablesPlace::kInline, "exactly these numbers");
+  v.tables("ends", &ExpectSpec::ends, TablesPlace::kInline, "how these ranks end");
 }
 
 template <class V>
@@ -436,6 +490,7 @@ void describe(V& v, Of<Case>) {
   v.field("title", &Case::title, Any{}, "what the case shows, in one sentence");
   v.field("seed", &Case::seed, IntRange{0, kInt64Max}, "everything random derives from it");
   v.table("world", &Case::world, "");
+  v.table("launch", &Case::launch, "how processes find each other; left out: they have");
   v.table("schedule", &Case::schedule, "");
   v.table("model", &Case::model, "");
   v.table("data", &Case::data, "");

@@ -19,9 +19,22 @@ constexpr const char* kKinds[] = {"skip_wait",       "skip_collective", "swap_co
                                   "wrong_numel",     "wrong_dtype",     "transport_error",
                                   "corrupt_payload", "slow_link",       "cut_link"};
 
+// More than are ever in flight at once in a scenario.
+constexpr std::size_t kIssuedMax = 1024;
+
 class DoneWork final : public Work {
  public:
   void wait() override {}
+};
+
+// One of several owners.
+class SharedWork final : public Work {
+ public:
+  explicit SharedWork(std::shared_ptr<Work> work) : work_(std::move(work)) {}
+  void wait() override { work_->wait(); }
+
+ private:
+  std::shared_ptr<Work> work_;
 };
 
 // Something happens when the collective is over, once.
@@ -79,13 +92,14 @@ bool is_collective_fault(const std::string& kind) {
   return std::find(std::begin(kKinds), std::end(kKinds), kind) != std::end(kKinds);
 }
 
-bool happens_at_completion(const std::string& kind) {
-  return kind == "transport_error" || kind == "corrupt_payload" || kind == "slow_link" ||
-         kind == "cut_link";
+bool is_process_fault(const std::string& kind) {
+  return kind == "exit" || kind == "crash" || kind == "stop";
 }
 
 std::string site_of(const FaultSpec& fault) {
-  return fault.site.empty() && is_collective_fault(fault.kind) ? "bucket" : fault.site;
+  const bool is_at_collective =
+      is_collective_fault(fault.kind) || (is_process_fault(fault.kind) && fault.bucket);
+  return fault.site.empty() && is_at_collective ? "bucket" : fault.site;
 }
 
 /// A collective on its way to the transport.
@@ -125,6 +139,14 @@ class FaultyCommunicator::HeldBack {
   std::function<std::unique_ptr<Work>()> issue_;
   std::unique_ptr<Work> work_;
 };
+
+FaultyCommunicator::FaultyCommunicator(RecordingCommunicator& inner, Disturbances& disturbances)
+    : inner_(inner),
+      disturbances_(disturbances),
+      keeps_issued_(std::any_of(disturbances.value().faults.begin(),
+                                disturbances.value().faults.end(), [](const FaultSpec& fault) {
+                                  return is_process_fault(fault.kind) && !site_of(fault).empty();
+                                })) {}
 
 FaultyCommunicator::~FaultyCommunicator() = default;
 
@@ -226,7 +248,12 @@ std::unique_ptr<Work> FaultyCommunicator::issue(const Call& call) {
   }
   const std::optional<std::size_t> fault = disturbances_.fault_at(call.tag);
   const std::string kind = fault ? value.faults[*fault].kind : "";
-  Disturbances::end_process(kind);
+  if (is_process_fault(kind)) {
+    for (const auto& work : std::exchange(issued_, {})) {
+      work->wait();
+    }
+    disturbances_.fail_process(*fault);
+  }
   if (kind == "swap_collectives") {
     return hold_back(call, *fault);
   }
@@ -241,7 +268,15 @@ std::unique_ptr<Work> FaultyCommunicator::issue(const Call& call) {
     work = complete_wrong(call, *fault, std::move(work));
   }
   issue_held_back();
-  return work;
+  return keeps_issued_ ? kept(std::move(work)) : std::move(work);
+}
+
+std::unique_ptr<Work> FaultyCommunicator::kept(std::unique_ptr<Work> work) {
+  if (issued_.size() == kIssuedMax) {
+    issued_.erase(issued_.begin());  // ended long ago
+  }
+  issued_.push_back(std::move(work));
+  return std::make_unique<SharedWork>(issued_.back());
 }
 
 std::unique_ptr<Work> FaultyCommunicator::all_reduce(at::Tensor tensor, ReduceOp op,

@@ -2,6 +2,7 @@
 // A communicator that makes the mistakes a case asks for.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +16,8 @@ namespace lockstep::harness {
 
 /// Whether a fault of this kind happens to collectives; the table of FaultyCommunicator.
 bool is_collective_fault(const std::string& kind);
+/// Whether it befalls the rank's process: "exit", "crash", "stop".
+bool is_process_fault(const std::string& kind);
 
 /// Those that happen when the collective completes; the others when it is issued.
 bool happens_at_completion(const std::string& kind);
@@ -34,7 +37,8 @@ std::string site_of(const FaultSpec& fault);
 ///   corrupt_payload   a bit of the result's first byte is turned over on this rank
 ///   slow_link         it is issued, and `wait` returns `delay_ms` later
 ///   cut_link          it is issued, and `wait` never returns where it would (StandStill)
-///   exit, crash       the process ends
+///   exit, crash       the process ends, when all that were issued before have ended
+///   stop              likewise the process stands still, for longer than others wait
 ///
 /// What has no effect (the wrong size of a barrier) is not noted as carried out.
 /// Scripted collectives without a step of their own are tagged with the one that the rank is in.
@@ -42,8 +46,7 @@ std::string site_of(const FaultSpec& fault);
 class FaultyCommunicator final : public Communicator {
  public:
   /// `inner` and `disturbances` outlive this.
-  FaultyCommunicator(RecordingCommunicator& inner, Disturbances& disturbances)
-      : inner_(inner), disturbances_(disturbances) {}
+  FaultyCommunicator(RecordingCommunicator& inner, Disturbances& disturbances);
   ~FaultyCommunicator() override;
 
   std::int64_t rank() const override { return inner_.rank(); }
@@ -61,12 +64,15 @@ class FaultyCommunicator final : public Communicator {
   std::unique_ptr<Work> complete_wrong(const Call& call, std::size_t fault,
                                        std::unique_ptr<Work> work);
   std::unique_ptr<Work> hold_back(const Call& call, std::size_t fault);
+  std::unique_ptr<Work> kept(std::unique_ptr<Work> work);
   CollectiveTag tag_of(CollectiveTag tag) const;
   void issue_held_back();
 
   RecordingCommunicator& inner_;
   Disturbances& disturbances_;
   std::vector<std::shared_ptr<HeldBack>> held_back_;
+  bool keeps_issued_;                          ///< the process may fail before a collective
+  std::vector<std::shared_ptr<Work>> issued_;  ///< if so: all but the very old
 };
 
 }  // namespace lockstep::harness

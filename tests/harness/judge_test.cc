@@ -155,6 +155,55 @@ TEST_F(JudgeTest, NumbersAreHeldAgainstTheExpectationBitForBit) {
                   HasSubstr("to be undefined, got [2]"), HasSubstr("got there is no such tensor")));
 }
 
+TEST_F(JudgeTest, HowRanksEndIsHeldAgainstTheExpectation) {
+  Case value = case_of(kPlain);
+  TrainingRun run = this->run(value);
+  run.ranks[1].error_kind = "peer_lost";
+  run.ranks[1].error_message = "lost rank 0";
+  run.ranks[1].ending = Ending::kFailed;
+  run.ranks[1].ended_at_ns = 5'000'000;
+  ExpectEnd good;
+  good.ranks = {1};
+  good.ending = "failed";
+  good.error = "peer_lost";
+  good.message = "rank 0";
+  good.step = run.ranks[1].at_step;
+  good.within_ms = 5;
+  good.parameters_of_step = run.ranks[1].steps.back().step;
+  value.expect.ends = {good};
+  EXPECT_THAT(complaints_about_ends(value.expect, run), IsEmpty());
+  const std::vector<std::pair<void (*)(ExpectEnd&), const char*>> spoilers = {
+      {[](ExpectEnd& e) { e.ending = "finished"; }, "its ending is failed, expected finished"},
+      {[](ExpectEnd& e) { e.error = "timed_out"; }, "its error is peer_lost, expected timed_out"},
+      {[](ExpectEnd& e) { e.message = "rank 2"; }, "does not say \"rank 2\""},
+      {[](ExpectEnd& e) { e.step = 77; }, "expected 77"},
+      {[](ExpectEnd& e) { e.within_ms = 4; }, "in ms is 5, expected 4"},
+      {[](ExpectEnd& e) { e.parameters_of_step = 0; }, "are not those after step 0"},
+      {[](ExpectEnd& e) { e.parameters_of_step = -1; }, "are not those after construction"},
+      {[](ExpectEnd& e) { e.ranks = {}; }, "rank 0 finished"},
+      {[](ExpectEnd& e) { e.ranks = {63}; }, "rank 63 was expected to end"},
+  };
+  for (const auto& [spoil, complaint] : spoilers) {
+    value.expect.ends = {good};
+    spoil(value.expect.ends.front());
+    EXPECT_THAT(complaints_about_ends(value.expect, run), ElementsAre(HasSubstr(complaint)));
+  }
+}
+
+TEST_F(JudgeTest, AFailedLaunchIsAnErrorOfItsProcessesWithoutNumbers) {
+  TrainingRun run;
+  run.ranks.resize(3);
+  for (RankRun& process : run.ranks) {
+    process.at_phase = "rendezvous";
+  }
+  run.ranks[2].ending = Ending::kFailed;
+  run.ranks[2].error_kind = "rank_taken";
+  const Outcome outcome = judge(case_of(kPlain), run);
+  EXPECT_EQ(outcome.kind, OutcomeKind::kError);
+  EXPECT_EQ(outcome.ranks.size(), 3U);
+  EXPECT_THAT(outcome.oracles, IsEmpty());
+}
+
 TEST_F(JudgeTest, ReplayOracleSeesOptimizerStateInitialStateAndLosses) {
   Case value = case_of(std::string(kPlain) + "[train]\noptimizer = { kind = \"adam\" }\n");
   TrainingRun spoilt = run(value);
@@ -444,9 +493,16 @@ TEST(RunsOnTest, KeepsCasesFromBackendsTheyCannotRunOn) {
   EXPECT_FALSE(runs_on(value, "gloo"));
   value.world.simulator_only = false;
   value.faults.emplace_back().kind = "crash";
-  EXPECT_FALSE(runs_on(value, "sim"));
+  EXPECT_TRUE(runs_on(value, "sim"));
   EXPECT_TRUE(runs_on(value, "gloo"));
   EXPECT_FALSE(runs_on(value, "nccl")) << "NCCL does not notice the end of a process";
+  value = Case();
+  value.launch.interface = "lo";
+  EXPECT_TRUE(runs_on(value, "gloo"));
+  EXPECT_FALSE(runs_on(value, "c10d_gloo")) << "it has a rendezvous of its own";
+  value.launch.hosts.emplace_back();
+  EXPECT_TRUE(runs_on(value, "sim"));
+  EXPECT_FALSE(runs_on(value, "gloo")) << "these hosts are made up";
 }
 
 TEST(RunsOnTest, NcclIsNotJudgedWhereTheOrderOfAdditionsMatters) {

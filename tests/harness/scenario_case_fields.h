@@ -10,8 +10,23 @@
 namespace lockstep::harness {
 
 inline auto fields(const WorldSpec& s) {
-  const auto& [a, b, c] = s;
-  return std::tie(a, b, c);
+  const auto& [a, b, c, d] = s;
+  return std::tie(a, b, c, d);
+}
+
+inline auto fields(const HostSpec& s) {
+  const auto& [a, b, c, d] = s;
+  return std::tie(a, b, c, d);
+}
+
+inline auto fields(const ProcessSpec& s) {
+  const auto& [a, b, c, d, e, f] = s;
+  return std::tie(a, b, c, d, e, f);
+}
+
+inline auto fields(const ExpectEnd& s) {
+  const auto& [a, b, c, d, e, f, g] = s;
+  return std::tie(a, b, c, d, e, f, g);
 }
 
 inline auto fields(const ScheduleSpec& s) {
@@ -75,6 +90,9 @@ inline auto fields(const ExpectValues& s) {
   inline bool operator==(const type& a, const type& b) { return fields(a) == fields(b); }
 
 LOCKSTEP_EQUAL_BY_FIELDS(WorldSpec)
+LOCKSTEP_EQUAL_BY_FIELDS(HostSpec)
+LOCKSTEP_EQUAL_BY_FIELDS(ProcessSpec)
+LOCKSTEP_EQUAL_BY_FIELDS(ExpectEnd)
 LOCKSTEP_EQUAL_BY_FIELDS(ScheduleSpec)
 LOCKSTEP_EQUAL_BY_FIELDS(ModelSpec)
 LOCKSTEP_EQUAL_BY_FIELDS(DataSpec)
@@ -94,16 +112,22 @@ inline auto fields(const TrainSpec& s) {
 }
 
 inline auto fields(const ExpectSpec& s) {
-  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, t, u, v] = s;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, t, u, v);
+  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s0, t, u, v] = s;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s0, t, u, v);
 }
 
+inline auto fields(const LaunchSpec& s) {
+  const auto& [a, b, c, d, e, f, g] = s;
+  return std::tie(a, b, c, d, e, f, g);
+}
+
+LOCKSTEP_EQUAL_BY_FIELDS(LaunchSpec)
 LOCKSTEP_EQUAL_BY_FIELDS(TrainSpec)
 LOCKSTEP_EQUAL_BY_FIELDS(ExpectSpec)
 
 inline auto fields(const Case& s) {
-  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n] = s;
-  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n);
+  const auto& [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o] = s;
+  return std::tie(a, b, c, d, e, f, g, h, i, j, k, l, m, n, o);
 }
 
 LOCKSTEP_EQUAL_BY_FIELDS(Case)

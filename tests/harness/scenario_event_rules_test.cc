@@ -171,9 +171,10 @@ TEST(ScenarioEventRulesTest, FaultsAreOnesThatCanHappen) {
               ElementsAre(finding("8:1", {"train.micro_batches above 1"})));
   EXPECT_THAT(findings_of(file_with("[[fault]]\nkind = \"join_divisor\"\n")),
               ElementsAre(finding("8:1", {"\"divide_by_initial\" or \"divide_by_active\""})));
-  EXPECT_THAT(
-      findings_of(file_with("[[fault]]\nkind = \"crash\"\n[world]\nsimulator_only = true\n")),
-      ElementsAre(finding("8:1", {"ends a real process"})));
+  EXPECT_THAT(findings_of(file_with("[[fault]]\nkind = \"stop\"\nrank = 1\n")),
+              ElementsAre(finding("8:1", {"expected world.timeout_ms above 0"})));
+  EXPECT_THAT(findings_of(file_with("[[fault]]\nkind = \"crash\"\nsite = \"buffers\"\n")),
+              ElementsAre(finding("9:1", {"expected bucket = ... too"})));
 }
 
 }  // namespace

@@ -116,7 +116,8 @@ TEST(WorkerProtocolTest, WhereaboutsKeepEveryField) {
 }
 
 TEST(WorkerProtocolTest, CaseOrdersKeepEveryField) {
-  const CaseOrder order{1, 4, "schema = 1\n", "/tmp/x", "token", 30'000, 600'000, "other"};
+  const CaseOrder order{1,       4,       "schema = 1\n", "/tmp/x", "token", 30'000,
+                        600'000, "other", "eth0",         29'500,   true};
   const auto read = decode<CaseOrder>(encode(order));
   EXPECT_EQ(read.rank, 1);
   EXPECT_EQ(read.world_size, 4);
