@@ -24,6 +24,7 @@ void add_new_command(CLI::App& app, int& exit_status);
 void add_run_command(CLI::App& app, int& exit_status);
 void add_replay_command(CLI::App& app, int& exit_status);
 void add_simulate_command(CLI::App& app, int& exit_status);
+void add_launch_command(CLI::App& app, int& exit_status);
 
 /// The command never returns.
 void add_worker_command(CLI::App& app);

@@ -72,6 +72,7 @@ int main_function(int argc, char** argv) {
   add_run_command(app, exit_status);
   add_replay_command(app, exit_status);
   add_simulate_command(app, exit_status);
+  add_launch_command(app, exit_status);
   add_worker_command(app);
   if (argc < 2) {
     fmt::print(stderr, "{}", app.help());
