@@ -52,7 +52,9 @@ RankRun full_record() {
   run.never_ready = {{"layer1.weight", 4, 6, 1, "because"}};
   run.bucket_all_reduces = 19;
   run.rebuilds = 29;
-  run.collectives = {{"all_reduce", "used_map", 2, 31, "Int", 5}};
+  run.collectives = {{"all_reduce", "used_map", 2, 31, "Int", 3}};
+  run.events_done = {1, 4};
+  run.faults_done = {2};
   return run;
 }
 
@@ -91,7 +93,9 @@ TEST(RunSerializeTest, KeepsEveryField) {
   EXPECT_EQ(run.collectives[0].step, 2);
   EXPECT_EQ(run.collectives[0].numel, 31);
   EXPECT_EQ(run.collectives[0].dtype, "Int");
-  EXPECT_EQ(run.collectives[0].bucket, 5);
+  EXPECT_EQ(run.collectives[0].bucket, 3);
+  EXPECT_THAT(run.events_done, ElementsAre(1, 4));
+  EXPECT_THAT(run.faults_done, ElementsAre(2));
 }
 
 TEST(RunSerializeTest, KeepsTheCollectiveARankWaitsIn) {

@@ -100,6 +100,8 @@ TEST(ScenarioEventRulesTest, DetailsBelongToTheirAction) {
               ElementsAre(finding("9:1", {"skip holds for a whole forward"})));
   EXPECT_THAT(findings_of(file_with("[[at]]\nskip_step = true\nmicro_batch = 0\n")),
               ElementsAre(finding("9:1", {"skip_step is about a whole step"})));
+  EXPECT_THAT(findings_of(file_with("[[at]]\nskip_step = true\nwhen = \"after_step\"\n")),
+              ElementsAre(finding("9:1", {"nothing of it is left to skip"})));
   EXPECT_THAT(findings_of(file_with("[[at]]\nlr = 0.5\ncollective_numel = 7\n")),
               ElementsAre(finding("9:1", {"there is none"})));
   EXPECT_THAT(findings_of(file_with("[[at]]\nlr = 0.5\nevaluate_through = \"module\"\n")),
@@ -112,7 +114,7 @@ TEST(ScenarioEventRulesTest, AReloadIsAboutAWholeStepAndAForwardAboutRoutes) {
   EXPECT_THAT(findings_of(file_with("[[at]]\nreload = true\nmicro_batch = 0\n")),
               ElementsAre(finding("9:1", {"reload is about a whole step"})));
   EXPECT_THAT(findings_of(file_with("[[at]]\nlr = 0.5\nforward = 0\n")),
-              ElementsAre(finding("9:1", {"'forward' belongs to skip and exit_after"})));
+              ElementsAre(finding("9:1", {"'forward' belongs to skip, exit_after and mute"})));
   EXPECT_THAT(findings_of(file_with("[[at]]\nskip = [\"left\"]\nforward = 1\n")),
               ElementsAre(finding("9:1", {"forward 1 does not exist"})));
   EXPECT_THAT(findings_of(file_with("[[at]]\nlr = 0.5\nevaluate_with_gradients = true\n")),
@@ -156,7 +158,7 @@ TEST(ScenarioEventRulesTest, InsideJoinARankLeavesBetweenSteps) {
 TEST(ScenarioEventRulesTest, FaultsAreOnesThatCanHappen) {
   EXPECT_THAT(findings_of(file_with("[[fault]]\nkind = \"per_rank_init\"\nstep = 1\n")),
               ElementsAre(finding("9:1", {"before the first step"})));
-  EXPECT_THAT(findings_of(file_with("[[fault]]\nkind = \"replaced_parameter\"\nparameter = "
+  EXPECT_THAT(findings_of(file_with("[[fault]]\nkind = \"forgotten_parameter\"\nparameter = "
                                     "\"left.bias\"\nstep = 1\n")),
               ElementsAre(::testing::HasSubstr("happens before the first step")));
   EXPECT_THAT(findings_of(file_with("[[fault]]\nkind = \"no_initial_broadcast\"\nrank = 1\n")),

@@ -107,6 +107,7 @@ TrainSpec random_train() {
   train.zero_grad = one_of<std::string>({"none", "zero", "optimizer", "never"});
   train.clip_norm = real();
   train.optimizer_before_wrapping = coin();
+  train.agree = one_of<std::string>({"never", "before_forward", "after_backward"});
   train.optimizer = {one_of<std::string>({"sgd", "adam", "adamw", "adagrad", "rmsprop"}),
                      real(),
                      real(),
@@ -148,6 +149,13 @@ AtSpec random_at() {
   at.evaluate_through = one_of<std::string>({"wrapper", "module"});
   at.evaluate_with_gradients = coin();
   at.reload = coin();
+  at.site = one_of<std::string>({"", "bucket", "script"});
+  at.bucket = maybe([] { return integer(0, 5); });
+  at.from_ms = integer(0, 9);
+  at.mute = texts();
+  at.retry = coin();
+  at.stall = coin();
+  at.add_buffer = integer(0, 9);
   return at;
 }
 
@@ -214,8 +222,10 @@ Case random_case() {
                      some_ranks(),
                      some_ranks(),
                      maybe_text(),
-                     one_of<std::string>({"bucket", "buffers"}),
-                     maybe([] { return integer(0, 9); })};
+                     one_of<std::string>({"", "bucket", "buffers"}),
+                     maybe([] { return integer(0, 9); }),
+                     integer(0, 9),
+                     integer(0, 9)};
   });
   value.expect = random_expect();
   value.expect_sim = maybe(random_expect);
