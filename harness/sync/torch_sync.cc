@@ -66,6 +66,7 @@ class TorchSync final : public GradientSync {
       : ddp_(parts.value->ddp),
         parts_(parts),
         broadcasts_buffers_(ddp_.broadcast_buffers && !has_fault(parts, "buffers_not_synced")),
+        has_buffers_(!all_buffers(*parts.model).tensors.empty()),
         collected_(collect(parts)),
         join_(join_of(*parts.value), *parts.communicator),
         watch_(*parts.communicator, parts.observer, collected_.parameters.tensors) {
@@ -211,8 +212,8 @@ class TorchSync final : public GradientSync {
   }
 
   void synchronise_buffers(bool is_active) {
-    const NamedParameters buffers = all_buffers(*parts_.model);  // anew each time (J3)
-    if (requires_buffer_sync_ && broadcasts_buffers_ && !buffers.tensors.empty()) {
+    if (requires_buffer_sync_ && broadcasts_buffers_ && has_buffers_) {
+      const NamedParameters buffers = all_buffers(*parts_.model);  // anew each time (J3)
       broadcast(buffers.tensors, CallSite::kBuffers,
                 join_.is_on() ? join_.highest_rank(is_active) : 0);
       watch_.tell(EventKind::kBuffersSynced);
@@ -302,6 +303,7 @@ class TorchSync final : public GradientSync {
   const DdpSpec ddp_;
   const SyncParts parts_;
   const bool broadcasts_buffers_;
+  const bool has_buffers_;  // when it was wrapped (J1)
   const Collected collected_;
   TorchJoin join_;
   std::int64_t num_synchronized_forwards_ = 0;
