@@ -56,8 +56,9 @@ bool Script::begin_step(const StepPlan& plan) {
       note_fault(index);
       return true;
     };
-    sums_loss_ = is("sum_not_mean") || sums_loss_;
-    keeps_sum_ = is("no_division") || keeps_sum_;
+    // What is a sum already, or a mean over one rank, stays as it is.
+    sums_loss_ = (value.train.reduction == "mean" && is("sum_not_mean")) || sums_loss_;
+    keeps_sum_ = (value.world.ranks > 1 && is("no_division")) || keeps_sum_;
     clips_before_sync_ = is("clip_before_sync") || clips_before_sync_;
     has_bad_batch_ = is("bad_batch") || has_bad_batch_;
     is("sync_before_last_micro_batch");
