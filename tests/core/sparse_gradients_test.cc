@@ -267,28 +267,32 @@ TEST(SparseGradientsTest, GoThroughHooksAsBackwardLeftThem) {
   EXPECT_THAT(results[1], ElementsAre(12, 12, 12, 16));
 }
 
-// Three ranks look row 2 up twice, with gradients that no division by three leaves exact.
+// Three ranks look row 2 up in each of two backwards, with gradients that no division by three
+// leaves exact. The other rows keep the second backward from adding up.
 TEST(SparseGradientsTest, HooksDivideValuesBeforeTheyAddThemInTheTypeTheySumIn) {
-  constexpr double kFactor = 1.0 / 7;
+  const auto factor = [](std::int64_t rank, int use) {
+    return 1.0 / static_cast<double>(use == 0 ? 7 + rank : 12 + 2 * rank);
+  };
   using MakeHook = CommHook (*)(Communicator&);
   for (const auto& [make_hook, dtype] :
        std::vector<std::pair<MakeHook, at::ScalarType>>{{all_reduce_hook, at::kFloat},
                                                         {fp16_compress_hook, at::kHalf},
                                                         {bf16_compress_hook, at::kBFloat16}}) {
-    const auto results = run_ranks(3, [make = make_hook](LocalCommunicator& communicator) {
+    const auto results = run_ranks(3, [&, make = make_hook](LocalCommunicator& communicator) {
       const auto module = std::make_shared<TablesImpl>(true);
       TablesDdp ddp(module, communicator);
       ddp.register_comm_hook(make(communicator), "hook");
-      ddp(rows_of({2, 2}), kFactor * static_cast<double>(communicator.rank() + 1)).backward();
+      ddp.no_sync([&] { ddp(rows_of({2, 0}), factor(communicator.rank(), 0)).backward(); });
+      ddp(rows_of({3, 2}), factor(communicator.rank(), 1)).backward();
       return module->table->weight.grad();
     });
     at::Tensor sum = at::zeros({2}, dtype);
     at::Tensor divided_late = at::zeros({2}, dtype);
     for (std::int64_t rank = 0; rank < 3; ++rank) {
-      const at::Tensor once =
-          (at::full({2}, 3.0F) * (kFactor * static_cast<double>(rank + 1))).to(dtype);
-      sum += once / 3 + once / 3;
-      divided_late += (once + once) / 3;
+      const at::Tensor first = (at::full({2}, 3.0F) * factor(rank, 0)).to(dtype);
+      const at::Tensor second = (at::full({2}, 3.0F) * factor(rank, 1)).to(dtype);
+      sum += first / 3 + second / 3;
+      divided_late += (first + second) / 3;
     }
     ASSERT_FALSE(same(sum, divided_late)) << c10::toString(dtype);
     for (const at::Tensor& gradient : results) {
