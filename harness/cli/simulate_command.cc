@@ -30,8 +30,8 @@ namespace {
 using sim::timing::Prediction;
 
 constexpr const char* kSimulateFooter =
-    "FILE is a timing file: kind = \"timing\"; scenarios/README.md has its keys, scenarios/timing\n"
-    "examples. Times are virtual: the same file gives the same bits, whatever the machine's load.\n"
+    "FILE is a timing file: kind = \"timing\"; scenarios/timing has examples and a README of\n"
+    "its keys. Times are virtual: the same file gives the same bits, whatever the machine's load.\n"
     "Examples:\n"
     "  lockstep simulate scenarios/timing/bucket_size_has_an_optimum.toml\n"
     "  lockstep simulate FILE --best-bucket-cap --json prediction.json\n"
@@ -123,15 +123,13 @@ std::vector<Prediction> predictions_of(const TimingStudy& study, const SimulateO
   return predictions;
 }
 
-std::string best_caps_text(const TimingStudy& study, const std::vector<Prediction>& predictions) {
+std::string best_caps_text(const TimingStudy& study) {
   std::string text = "best bucket cap:\n";
-  for (std::size_t i = 0; i < study.points.size(); ++i) {
-    const TimingPoint& point = study.points[i];
+  for (const TimingPoint& point : study.points) {
     const BestCap best = best_bucket_cap(point.setup);
-    const double step_ms = mean_step_ms(predictions[i]);
     text += fmt::format("  {}{}ddp.bucket_cap_bytes = {}: {:.6g} ms, {:.3f} times as quick as {}\n",
                         point.name, point.name.empty() ? "" : ": ", best.cap_bytes, best.step_ms,
-                        best.step_ms > 0 ? step_ms / best.step_ms : 1.0,
+                        best.step_ms > 0 ? best.given_ms / best.step_ms : 1.0,
                         point.setup.ddp.bucket_cap_bytes);
   }
   return text;
@@ -176,7 +174,7 @@ int simulate(const SimulateOptions& options) {
       text += describe_point(study.points[i].setup, predictions[i]);
     }
   }
-  if (options.best_cap) text += best_caps_text(study, predictions);
+  if (options.best_cap) text += best_caps_text(study);
   // People read what no program has asked for.
   const bool taken = options.json_path == "-";
   text += describe_claims(claims, wants_colour(taken ? STDERR_FILENO : STDOUT_FILENO));

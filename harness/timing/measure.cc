@@ -4,6 +4,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "core/check.h"
@@ -18,10 +19,11 @@ using sim::timing::Setup;
 
 namespace {
 
-double median(std::vector<double>& values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+/// In microseconds, to the nanosecond.
+double median_us(std::vector<double>& seconds) {
+  const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
+  std::nth_element(seconds.begin(), middle, seconds.end());
+  return std::round(*middle * 1e9) / 1e3;
 }
 
 void measure(LayerSetup& layer, std::int64_t samples, double seconds) {
@@ -50,8 +52,8 @@ void measure(LayerSetup& layer, std::int64_t samples, double seconds) {
       backward_s.push_back(wall_seconds() - middle_s);
     }
   }
-  layer.forward_us = median(forward_s) * 1e6;
-  layer.backward_us = median(backward_s) * 1e6;
+  layer.forward_us = median_us(forward_s);
+  layer.backward_us = median_us(backward_s);
   layer.forward_us_per_sample = layer.forward_gflop_per_sample = 0.0;
   layer.backward_us_per_sample.reset();
 }

@@ -93,11 +93,13 @@ BestCap best_bucket_cap(const Setup& setup) {
   BestCap best;
   Setup trial = setup;
   trial.train.steps = std::min<std::int64_t>(setup.train.steps, 20);
+  best.given_ms = mean_step_ms(sim::timing::simulate_folded(trial));
   const auto attempt = [&](double cap) {
     trial.ddp.bucket_cap_bytes = static_cast<std::int64_t>(std::ceil(cap));
     const double step_ms = mean_step_ms(sim::timing::simulate_folded(trial));
     if (best.cap_bytes == 0 || step_ms < best.step_ms) {
-      best = {trial.ddp.bucket_cap_bytes, step_ms};
+      best.cap_bytes = trial.ddp.bucket_cap_bytes;
+      best.step_ms = step_ms;
     }
   };
   for (double cap = least_bytes; cap < all_bytes; cap *= kStep) attempt(cap);

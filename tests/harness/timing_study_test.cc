@@ -256,6 +256,7 @@ TEST(TimingStudyTest, TheBestCapIsNoWorseThanAnyOther) {
   const harness::BestCap best = best_bucket_cap(setup);
   EXPECT_LE(best.cap_bytes, 400'000);
   EXPECT_EQ(best.step_ms, 1.3);
+  EXPECT_EQ(best.given_ms, 1.3);
   setup.network.overhead_us = 5'000.0;  // One collective is best: 600 + 5000 + 800 us.
   EXPECT_EQ(best_bucket_cap(setup).step_ms, 6.4);
 }
