@@ -107,7 +107,7 @@ TEST_F(SimulateCommandTest, RunJudgesClaimsAndSaysHowToLookAgain) {
 
 TEST_F(SimulateCommandTest, WrongUsageIsExplained) {
   const std::string scenario =
-      write("scenario.toml", "schema = 1\n[expect]\noutcome = \"equal\"\n");
+      write("scenario.toml", "schema = 1\n[expect]\noutcome = \"within_bound\"\n");
   EXPECT_THAT(lockstep({"simulate", scenario}).err, HasSubstr("expected one timing file"));
   const std::string file = write("good.toml", kFile);
   EXPECT_THAT(lockstep({"simulate", file, "--only", "ranks=8"}).err,

@@ -17,8 +17,13 @@
 namespace lockstep::test {
 namespace {
 
+using harness::best_bucket_cap;
+using harness::describe_point;
 using harness::judge_claims;
+using harness::layers_text;
+using harness::measure_blocks;
 using harness::predict;
+using harness::quantity;
 using harness::TimingStudy;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
@@ -158,9 +163,9 @@ gflop_per_s = 100.0
 [[layer]]
 block = "linear 1000 500"
 )";
-  const auto& layer = study_of(text).points[0].setup.layers[0];
+  const auto layer = study_of(text).points[0].setup.layers[0];
   EXPECT_THAT(layer.parameters, ElementsAre(500'000, 500));
-  EXPECT_EQ(layer.forward_gflop_per_sample, 1e-3);
+  EXPECT_DOUBLE_EQ(layer.forward_gflop_per_sample, 1e-3);
   EXPECT_THAT(findings_of(text + "parameters = [3]\n"),
               ElementsAre(finding("6:1", {"expected no others"})));
   EXPECT_THAT(findings_of("schema = 1\nkind = \"timing\"\n[[layer]]\nblock = \"conv2d 3 4 5\"\n"),
@@ -215,17 +220,18 @@ TEST(TimingStudyTest, ATrendHoldsAtEveryStepAndInAll) {
   EXPECT_THAT(broken.text, HasSubstr("step_ms falls from 3.6 at 2.0 to 1.2 at 8.0, by 66.7 %"));
 }
 
-// Per rank with 50 us of overhead: buckets of 400 kB end at 850 and 1300; one of 800 kB at 1450.
+// 3600, 640 and 1200 us: backward and then 2 ns, 0.1 ns or 1 ns per byte.
 TEST(TimingStudyTest, AMinimumIsInteriorOnlyIfBothEndsAreWorse) {
-  const std::string over = "claim = \"interior_minimum\"\nover = \"ddp.bucket_cap_bytes\"\n";
-  const Judged broken = judge("\"ddp.bucket_cap_bytes\" = [1, 2, 800_000]", over);
+  const std::string key = "network.bandwidth_gbit_per_s";
+  const std::string claim = "claim = \"interior_minimum\"\nover = \"" + key + "\"\n";
+  const std::string vary = "\"" + key + "\" = ";
+  const Judged broken = judge(vary + "[80.0, 2.0, 8.0]", claim);
   EXPECT_FALSE(broken.holds);
   EXPECT_THAT(broken.text, HasSubstr("an end of the axis"));
-  EXPECT_FALSE(judge("\"ddp.bucket_cap_bytes\" = [900_000, 1, 2]", over).holds)
+  EXPECT_FALSE(judge("seed = [1, 2, 3]", "claim = \"interior_minimum\"\nover = \"seed\"").holds)
       << "an end that is as good as the least";
-  EXPECT_TRUE(judge("\"ddp.bucket_cap_bytes\" = [900_000, 1, 800_000]", over).holds);
-  EXPECT_FALSE(
-      judge("\"ddp.bucket_cap_bytes\" = [900_000, 1, 800_000]", over + "min = 1.2\n").holds);
+  EXPECT_TRUE(judge(vary + "[2.0, 80.0, 8.0]", claim + "min = 1.87\n").holds);
+  EXPECT_FALSE(judge(vary + "[2.0, 80.0, 8.0]", claim + "min = 1.88\n").holds);
 }
 
 TEST(TimingStudyTest, OnlyLeavesOutPointsAndALineMustBeLeft) {
@@ -257,6 +263,7 @@ TEST(TimingStudyTest, TheBestCapIsNoWorseThanAnyOther) {
   EXPECT_LE(best.cap_bytes, 400'000);
   EXPECT_EQ(best.step_ms, 1.3);
   EXPECT_EQ(best.given_ms, 1.3);
+  setup.ddp.first_bucket_cap_bytes = 1 << 20;
   setup.network.overhead_us = 5'000.0;  // One collective is best: 600 + 5000 + 800 us.
   EXPECT_EQ(best_bucket_cap(setup).step_ms, 6.4);
 }
