@@ -2,6 +2,8 @@
 // Meeting, agreeing on who has which GPU, exchanging the unique id, connecting.
 #include "core/nccl_connect.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <chrono>
 #include <map>
