@@ -298,12 +298,6 @@ void check_fault(const Case& value, const FaultSpec& fault, const std::string& p
                      "\"divide_by_active\"",
                      join)});
   }
-  if (is_process_fault(fault.kind) && fault.site != defaults.site && !fault.bucket) {
-    findings.push_back({{path + ".site"},
-                        fmt::format("fault \"{}\" happens where the step begins, or before the "
-                                    "collective of a 'bucket'; expected bucket = ... too",
-                                    fault.kind)});
-  }
   if (fault.kind == "stop" && value.world.timeout_ms == 0) {
     findings.push_back({{path + ".kind", "world.timeout_ms"},
                         "a process that is stopped is longer so than its peers wait, and these "
