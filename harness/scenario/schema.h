@@ -81,11 +81,11 @@ void describe(V& v, Of<ProcessSpec>) {
 
 template <class V>
 void describe(V& v, Of<LaunchSpec>) {
-  v.field("interface", &LaunchSpec::interface, Text{},
+  v.field("interface", &LaunchSpec::interface, Any{},
           "a name, a pattern (\"^lo\": any other) or an address; left out: what the host name is");
   v.field("port", &LaunchSpec::port, kPort, "to listen on; 0: the system chooses");
   v.field("timeout_ms", &LaunchSpec::timeout_ms, IntRange{1, 3'600'000}, "for all to meet");
-  v.field("left_behind_by", &LaunchSpec::left_behind_by, Text{},
+  v.field("left_behind_by", &LaunchSpec::left_behind_by, Any{},
           "a run that was killed when it had met; what it left in the store is still there");
   v.field("store_removed", &LaunchSpec::store_removed, Any{},
           "the store is removed when all have met; then they meet once more, as a sub-group");

@@ -180,7 +180,7 @@ TEST_F(JudgeTest, HowRanksEndIsHeldAgainstTheExpectation) {
       {[](ExpectEnd& e) { e.within_ms = 4; }, "in ms is 5, expected 4"},
       {[](ExpectEnd& e) { e.parameters_of_step = 0; }, "are not those after step 0"},
       {[](ExpectEnd& e) { e.parameters_of_step = -1; }, "are not those after construction"},
-      {[](ExpectEnd& e) { e.ranks = {}; }, "rank 0 finished"},
+      {[](ExpectEnd& e) { e.ranks = {0}; }, "rank 0 finished"},
       {[](ExpectEnd& e) { e.ranks = {63}; }, "rank 63 was expected to end"},
   };
   for (const auto& [spoil, complaint] : spoilers) {
