@@ -129,7 +129,7 @@ class Judge {
   Outcome failed_launch() {
     outcome_.kind = OutcomeKind::kError;
     for (const RankRun& process : subject_.ranks) {
-      outcome_.ranks.push_back(state_of(process));
+      outcome_.ranks.push_back(state_of(value_, process));
     }
     outcome_.reason = reason_of(outcome_);
     return std::move(outcome_);

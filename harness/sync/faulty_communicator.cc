@@ -92,6 +92,11 @@ bool is_collective_fault(const std::string& kind) {
   return std::find(std::begin(kKinds), std::end(kKinds), kind) != std::end(kKinds);
 }
 
+bool happens_at_completion(const std::string& kind) {
+  return kind == "transport_error" || kind == "corrupt_payload" || kind == "slow_link" ||
+         kind == "cut_link";
+}
+
 bool is_process_fault(const std::string& kind) {
   return kind == "exit" || kind == "crash" || kind == "stop";
 }

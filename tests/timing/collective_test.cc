@@ -24,7 +24,7 @@ constexpr double kUs = 1e6;  // in ps
 constexpr double kNs = 1e3;
 
 constexpr Algorithm kAll[] = {Algorithm::kRing, Algorithm::kHalvingDoubling, Algorithm::kTree,
-                              Algorithm::kHierarchical};
+                              Algorithm::kHierarchical, Algorithm::kGlooRing};
 
 // The definition of a round, Note [How a collective takes time], in the plainest way.
 std::vector<Ps> ends_by_rounds(const Collective& collective, std::vector<Ps> at) {

@@ -30,8 +30,8 @@ void draw_world(TimingSetup& setup) {
     setup.world.nodes_per_switch = per_switch;
     setup.network.oversubscription = one_of({1.0, 2.5});
   }
-  setup.network.algorithm =
-      one_of<std::string>({"auto", "ring", "halving_doubling", "tree", "hierarchical"});
+  setup.network.algorithm = one_of<std::string>(
+      {"auto", "ring", "halving_doubling", "tree", "hierarchical", "gloo_ring"});
   setup.network.latency_us = one_of({0.0, 3.0, 50.0});
   setup.network.inside_latency_us = one_of({0.0, 1.0});
   setup.network.bandwidth_gbit_per_s = one_of({0.5, 7.0});
@@ -111,7 +111,7 @@ RC_GTEST_PROP(FoldingProps, FoldedAndUnfoldedTimesAreEqual, ()) {
 
 // The comparison can fail: one picosecond in one rank's compute is seen.
 TEST(FoldingTest, TheComparisonSeesOneSlowRank) {
-  for (const char* algorithm : {"ring", "halving_doubling", "tree", "hierarchical"}) {
+  for (const char* algorithm : {"ring", "halving_doubling", "tree", "hierarchical", "gloo_ring"}) {
     TimingSetup setup = node_setup(12, 3);
     setup.network.algorithm = algorithm;
     setup.layers = {layer(1000), layer(1000)};
