@@ -39,7 +39,8 @@ std::unique_ptr<Executor> make_real_executor(const JudgingOptions& options) {
 }  // namespace
 
 struct CaseJudge::Executors {
-  std::unique_ptr<Executor> simulator, real;
+  std::unique_ptr<Executor> subject;
+  std::unique_ptr<Executor> simulator;  ///< cures, and what real runs are compared with: each once
 };
 
 void check_judging_options(const JudgingOptions& options) {
@@ -100,15 +101,18 @@ CaseJudge::~CaseJudge() = default;
 CaseResult CaseJudge::judge(const NamedCase& named) {
   if (!executors_) {
     executors_ = std::make_unique<Executors>();
-    executors_->simulator = make_sim_executor();
-    if (options_.backend != "sim") executors_->real = make_real_executor(options_);
+    executors_->subject =
+        options_.backend == "sim" ? make_sim_executor() : make_real_executor(options_);
+    SimExecutorOptions once;
+    once.repeat_one_in = 0;
+    executors_->simulator = make_sim_executor(once);
   }
   JudgeOptions judge_options;
   judge_options.backend = options_.backend;
   judge_options.ranks_max = ranks_max_;
   judge_options.against_torch = options_.against == "torch";
   judge_options.simulator = executors_->simulator.get();
-  judge_options.executor = executors_->real ? executors_->real.get() : executors_->simulator.get();
+  judge_options.executor = executors_->subject.get();
   return judge_case(named, judge_options);
 }
 

@@ -364,29 +364,31 @@ TEST(GraphModelRouteTest, ASkippedBranchIsLeftOutOfTheSum) {
   const at::Tensor input = integers({2, 4});
   const at::Tensor inner = linear(model, "right", linear(model, "trunk", input));
   EXPECT_TRUE(
-      at::equal(model.forward(input, {{"left"}, "", {}})[0], linear(model, "vision", inner)));
-  EXPECT_EQ(reached(model, {{"left"}, "", {}}), of_blocks({"trunk", "right", "vision", "text"}));
+      at::equal(model.forward(input, {{"left"}, "", {}, {}})[0], linear(model, "vision", inner)));
+  EXPECT_EQ(reached(model, {{"left"}, "", {}, {}}),
+            of_blocks({"trunk", "right", "vision", "text"}));
   EXPECT_THAT(model.blocks_run(), ElementsAre(true, false, true, true, true));
 }
 
 TEST(GraphModelRouteTest, AStageWithNothingLeftHandsItsInputOn) {
   GraphModel model = build(branching());
   const at::Tensor input = integers({2, 4});
-  const at::Tensor output = model.forward(input, {{"trunk", "left", "right"}, "", {}})[1];
+  const at::Tensor output = model.forward(input, {{"trunk", "left", "right"}, "", {}, {}})[1];
   EXPECT_TRUE(at::equal(output, linear(model, "text", input)));
 }
 
 TEST(GraphModelRouteTest, ASkippedHeadYieldsNothing) {
   GraphModel model = build(branching());
-  EXPECT_EQ(reached(model, {{"vision"}, "", {}}), of_blocks({"trunk", "left", "right", "text"}));
+  EXPECT_EQ(reached(model, {{"vision"}, "", {}, {}}),
+            of_blocks({"trunk", "left", "right", "text"}));
   EXPECT_THAT(model.heads_run(), ElementsAre(1));
-  EXPECT_EQ(model.forward(integers({2, 4}), {{"vision"}, "", {}}).size(), 1U);
+  EXPECT_EQ(model.forward(integers({2, 4}), {{"vision"}, "", {}, {}}).size(), 1U);
 }
 
 TEST(GraphModelRouteTest, TheOnlyHeadSkippedHandsItsInputOn) {
   GraphModel model = build(graph({{"a", "linear 4 4"}, {"b", "linear 4 4"}}));
   const at::Tensor input = integers({2, 4});
-  EXPECT_TRUE(at::equal(model.forward(input, {{"b"}, "", {}})[0], linear(model, "a", input)));
+  EXPECT_TRUE(at::equal(model.forward(input, {{"b"}, "", {}, {}})[0], linear(model, "a", input)));
   EXPECT_THAT(model.heads_run(), ElementsAre(0));
 }
 
@@ -394,19 +396,19 @@ TEST(GraphModelRouteTest, AnEarlyExitYieldsItsStageAsHeadZero) {
   GraphModel model = build(branching());
   const at::Tensor input = integers({2, 4});
   const at::Tensor trunk = linear(model, "trunk", input);
-  const std::vector<at::Tensor> outputs = model.forward(input, {{}, "left", {}});
+  const std::vector<at::Tensor> outputs = model.forward(input, {{}, "left", {}, {}});
   ASSERT_EQ(outputs.size(), 1U);
   EXPECT_TRUE(at::equal(outputs[0], linear(model, "left", trunk) + linear(model, "right", trunk)));
   EXPECT_THAT(model.heads_run(), ElementsAre(0));
-  EXPECT_EQ(reached(model, {{}, "left", {}}), of_blocks({"trunk", "left", "right"}));
-  EXPECT_EQ(reached(model, {{"right"}, "left", {}}), of_blocks({"trunk", "left"}));
+  EXPECT_EQ(reached(model, {{}, "left", {}, {}}), of_blocks({"trunk", "left", "right"}));
+  EXPECT_EQ(reached(model, {{"right"}, "left", {}, {}}), of_blocks({"trunk", "left"}));
 }
 
 TEST(GraphModelRouteTest, RoutesMayAlternate) {
   GraphModel model = build(branching());
   for (int repetition = 0; repetition < 2; ++repetition) {
-    EXPECT_EQ(reached(model, {{"left"}, "", {}}).count("left.weight"), 0U);
-    EXPECT_EQ(reached(model, {{"right"}, "", {}}).count("left.weight"), 1U);
+    EXPECT_EQ(reached(model, {{"left"}, "", {}, {}}).count("left.weight"), 0U);
+    EXPECT_EQ(reached(model, {{"right"}, "", {}, {}}).count("left.weight"), 1U);
     EXPECT_EQ(reached(model, {}).size(), 10U);
   }
 }

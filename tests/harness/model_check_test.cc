@@ -345,7 +345,7 @@ TEST(ModelUsesTest, CountsOnlyBlocksThatRunAndDropSomething) {
   EXPECT_FALSE(uses_dropout(model));
 }
 
-Route skip(std::vector<std::string> blocks) { return {std::move(blocks), "", {}}; }
+Route skip(std::vector<std::string> blocks) { return {std::move(blocks), "", {}, {}}; }
 
 TEST(CheckRouteTest, AllowsWhatKeepsShapes) {
   const DataSpec data;
@@ -360,7 +360,7 @@ TEST(CheckRouteTest, NamesWhatDoesNotExistOrIsNeverUsed) {
   EXPECT_EQ(unknown.key, "skip");
   EXPECT_THAT(unknown.message, HasSubstr("vision, text"));
   EXPECT_EQ(only(check_route(branching(), DataSpec{}, skip({"spare"}))).key, "skip");
-  EXPECT_EQ(only(check_route(branching(), DataSpec{}, {{}, "spare", {}})).key, "exit_after");
+  EXPECT_EQ(only(check_route(branching(), DataSpec{}, {{}, "spare", {}, {}})).key, "exit_after");
 }
 
 TEST(CheckRouteTest, RefusesShapesThatDoNotFitWithoutTheBlock) {
@@ -386,12 +386,12 @@ TEST(CheckRouteTest, TheOnlyHeadMayBeSkippedWhereItsInputFitsTheTargets) {
 
 TEST(CheckRouteTest, AnEarlyExitYieldsHeadZeroSoMustHaveItsShape) {
   ModelSpec model = branching();
-  const ModelFinding misfit = only(check_route(model, DataSpec{}, {{}, "left", {}}));
+  const ModelFinding misfit = only(check_route(model, DataSpec{}, {{}, "left", {}, {}}));
   EXPECT_EQ(misfit.key, "exit_after");
   EXPECT_THAT(misfit.message, HasSubstr("would be [4], but the targets of head 0 are [3]"));
   model.blocks[4].second = "linear 4 4";
-  EXPECT_THAT(check_route(model, DataSpec{}, {{}, "left", {}}), IsEmpty());
-  EXPECT_THAT(only(check_route(model, DataSpec{}, {{}, "text", {}})).message,
+  EXPECT_THAT(check_route(model, DataSpec{}, {{}, "left", {}, {}}), IsEmpty());
+  EXPECT_THAT(only(check_route(model, DataSpec{}, {{}, "text", {}, {}})).message,
               HasSubstr("last stage"));
 }
 

@@ -107,6 +107,7 @@ TrainSpec random_train() {
   train.zero_grad = one_of<std::string>({"none", "zero", "optimizer", "never"});
   train.clip_norm = real();
   train.optimizer_before_wrapping = coin();
+  train.backwards_per_forward = integer(1, 9);
   train.agree = one_of<std::string>({"never", "before_forward", "after_backward"});
   train.optimizer = {one_of<std::string>({"sgd", "adam", "adamw", "adagrad", "rmsprop"}),
                      real(),
@@ -156,7 +157,26 @@ AtSpec random_at() {
   at.retry = coin();
   at.stall = coin();
   at.add_buffer = integer(0, 9);
+  at.without_loss = texts();
+  at.samples = maybe([] { return integer(0, 9); });
+  at.micro_batches = maybe([] { return integer(1, 9); });
+  at.bypass = coin();
+  at.copy_gradients = coin();
+  at.sync_buffers = one_of<std::string>({"", "broadcast", "mean"});
+  at.scale_buffers = real();
+  at.keep_gradients = coin();
+  at.ascend = real();
   return at;
+}
+
+ExpectEnd random_end() {
+  return {some_ranks(),
+          one_of<std::string>({"", "finished", "crashed"}),
+          maybe_text(),
+          maybe_text(),
+          maybe([] { return integer(-1, 9); }),
+          maybe([] { return integer(-1, 9); }),
+          maybe([] { return integer(0, 99); })};
 }
 
 ExpectSpec random_expect() {
@@ -184,14 +204,40 @@ ExpectSpec random_expect() {
   expect.rebuilds = maybe([] { return integer(0, 99); });
   expect.schedules = one_of<std::string>({"all", "some"});
   expect.issued = list(2, [] { return ExpectIssued{integer(0, 63), integer(-1, 9), texts()}; });
+  expect.values = list(2, [] {
+    return ExpectValues{integer(0, 63), integer(0, 9), one_of<std::string>({"gradient", "buffer"}),
+                        text(), list(3, real)};
+  });
+  expect.ends = list(2, random_end);
   return expect;
+}
+
+LaunchSpec random_launch() {
+  const auto addresses = [] {
+    return one_of<std::vector<std::pair<std::string, std::string>>>(
+        {{}, {{"eth0", "10.0.0.1"}}, {{"lo", "127.0.0.1"}, {"a b", "10.0.0.2"}}});
+  };
+  return {maybe_text(),
+          integer(0, 99),
+          integer(1, 99),
+          maybe_text(),
+          coin(),
+          list(2,
+               [&] {
+                 return HostSpec{text(), addresses(), addresses(), some_ranks()};
+               }),
+          list(2, [] {
+            return ProcessSpec{integer(0, 63), integer(0, 64), text(),
+                               text(),         maybe_text(),   maybe_text()};
+          })};
 }
 
 Case random_case() {
   Case value;
   value.title = maybe_text();
   value.seed = one_of<std::uint64_t>({0, 1, 42, 0x7fffffffffffffffULL});
-  value.world = {integer(1, 64), coin(), coin()};
+  value.world = {integer(1, 64), coin(), coin(), integer(0, 99)};
+  value.launch = random_launch();
   value.schedule = {one_of<std::string>({"round_robin", "pct", "exhaustive", "replay"}),
                     integer(-1, 9),
                     integer(1, 99),
@@ -205,7 +251,9 @@ Case random_case() {
                 coin(),
                 coin(),
                 integer(1, 9),
-                integer(1, 9)};
+                integer(1, 9),
+                list(3, real),
+                list(3, real)};
   value.train = random_train();
   value.ddp = {one_of<std::string>({"ddp", "torch", "per_parameter", "flat", "none"}),
                integer(1, 1 << 21),
@@ -222,6 +270,7 @@ Case random_case() {
                      some_ranks(),
                      some_ranks(),
                      maybe_text(),
+                     one_of<std::string>({"copy", "more_rows"}),
                      one_of<std::string>({"", "bucket", "buffers"}),
                      maybe([] { return integer(0, 9); }),
                      integer(0, 9),

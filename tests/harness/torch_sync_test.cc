@@ -98,7 +98,7 @@ TrainingRun simulate_with(const Case& value, const Planted& planted) {
   options.world_size = value.world.ranks;
   sim::run_world(options, [&](sim::RankContext& context) {
     PlantedCommunicator communicator(context.communicator(), planted);
-    RankBody body(program, context.rank(), {&communicator, &context.observer(), {}, {}});
+    RankBody body(program, context.rank(), {&communicator, &context.observer(), {}, {}, {}});
     body.run();
     run.ranks[static_cast<std::size_t>(context.rank())] = body.take_record();
   });
