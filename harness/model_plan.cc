@@ -85,6 +85,9 @@ class Planner {
                                   model_.bias ? "" : " no_bias"));
       if (!linear.error.empty()) {
         found("model.widths", linear.error);
+      } else if (linear.spec.out == 0) {
+        found("model.widths",
+              "\"0\" is not a width; a layer without outputs is a block of a graph");
       }
       add_block(fmt::format("layer{}", layer), linear.spec);
     }

@@ -282,33 +282,30 @@ class Trainer {
   }
 
   void backward(std::size_t at, const std::vector<MicroLoss>& of_replicas) {
-    // References take what was meant: all of a micro-batch, in one go.
-    const bool is_subject = parts_.program.role == Role::kSubject;
-    const bool each = train_.backward_from == "each" && is_subject;
-    const std::int64_t shares = is_subject ? train_.backwards_per_forward : 1;
-    std::vector<at::Tensor> roots;
+    // The serial reference takes what was meant: all of a micro-batch, in one go. The replay adds
+    // up in the subject's order.
+    const bool in_parts = parts_.program.role != Role::kSerial;
+    const bool each = train_.backward_from == "each" && in_parts;
+    const std::int64_t shares = in_parts ? train_.backwards_per_forward : 1;
+    std::vector<std::vector<at::Tensor>> roots;  // of one backward after the other
     for (std::size_t k = 0; k < of_replicas.size(); ++k) {
       // W times the loss is what a sum without division amounts to.
       const double scale =
           loss_scale(at, k) *
           (script_.keeps_sum() ? static_cast<double>(parts_.program.value.world.ranks) : 1.0) /
           static_cast<double>(shares);
-      const MicroLoss& losses = of_replicas[k];
-      for (const at::Tensor& loss : each ? losses.of_forwards : std::vector{losses.total}) {
-        if (loss.requires_grad()) {
-          roots.push_back(scale != 1.0 ? loss * scale : loss);
+      const auto losses = each ? of_replicas[k].of_forwards : std::vector{of_replicas[k].total};
+      roots.resize(std::max(roots.size(), losses.size()));
+      for (std::size_t i = 0; i < losses.size(); ++i) {
+        if (losses[i].requires_grad()) {
+          roots[i].push_back(scale != 1.0 ? losses[i] * scale : losses[i]);
         }
       }
     }
-    for (std::int64_t share = 1; share < shares && !roots.empty(); ++share) {
-      torch::autograd::backward(roots, {}, /*retain_graph=*/true);
-    }
-    if (each) {
-      for (const at::Tensor& root : roots) {
-        root.backward();
+    for (const std::vector<at::Tensor>& together : roots) {
+      for (std::int64_t share = 1; share <= shares && !together.empty(); ++share) {
+        torch::autograd::backward(together, {}, /*retain_graph=*/share < shares);
       }
-    } else if (!roots.empty()) {
-      torch::autograd::backward(roots, {});
     }
   }
 

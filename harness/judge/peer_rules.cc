@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "harness/block_spec.h"
+#include "harness/losses.h"
 #include "harness/model.h"
 
 namespace lockstep::harness {
@@ -81,6 +82,19 @@ bool early_static_forwards(const Case& value) {
           }));
 }
 
+// The hooks of an output's parameters run in the first iteration whether or not it is in the loss.
+bool static_outputs(const Case& value) {
+  return value.ddp.static_graph &&
+         (any_event(value, [](const AtSpec& at) { return !at.without_loss.empty(); }) ||
+          is_input_gradient(value.train.loss));
+}
+
+bool empty_tensors(const Case& value) {
+  return any_block(value, [](const BlockSpec& block) {
+    return block.kind == BlockKind::kLinear && block.out == 0;
+  });
+}
+
 bool static_windows(const Case& value) { return value.ddp.static_graph && has_windows(value); }
 
 bool joined_static(const Case& value) { return value.ddp.static_graph && joins(value); }
@@ -92,7 +106,7 @@ bool joined_use(const Case& value) {
 bool joined_plan(const Case& value) {
   return joins(value) && (has_several_forwards(value) || any_event(value, [](const AtSpec& at) {
                             return evaluates_through_wrapper(at) || at.skip_step || at.leave ||
-                                   !at.raise.empty();
+                                   !at.raise.empty() || at.micro_batches.has_value();
                           }));
 }
 
@@ -148,6 +162,9 @@ const Rule kRules[] = {
     {shared_sparse, kAnyLater, "rows of a sparse gradient are divided where others read them"},
     {joined_sparse, kAnyLater, "a joined rank has no zeros for a sparse bucket"},
     {early_static_forwards, {2, 1}, "the first iteration of a static graph is its first forward"},
+    {static_outputs, kAnyLater,
+     "a static graph takes what its first backward passes, not what gets a gradient"},
+    {empty_tensors, kAnyLater, "a coalesced broadcast cannot split off tensors without elements"},
     {static_windows, kAnyLater, "a static graph does not go with no_sync"},
     {joined_static, kAnyLater, "a joined rank does not know when a static graph is recorded"},
     {joined_use, kAnyLater, "a joined rank sends its last used map again"},

@@ -86,7 +86,7 @@ TEST(BlockSpecTest, RefusesOptionsThatDoNotFit) {
 
 TEST(BlockSpecTest, SaysHowAMisspeltBlockIsWritten) {
   EXPECT_THAT(parse_block("linear 4").error, HasSubstr("linear 4 8"));
-  EXPECT_THAT(parse_block("linear 4 0").error, HasSubstr("not a size"));
+  EXPECT_THAT(parse_block("linear 0 4").error, HasSubstr("not a size"));
   EXPECT_THAT(parse_block("linear 4 8.5").error, HasSubstr("not a size"));
   EXPECT_THAT(parse_block("linear 4 9999999999999999999999").error, HasSubstr("not a size"));
   EXPECT_THAT(parse_block("conv2d 1 1 65").error, HasSubstr("from 1 to 64"));

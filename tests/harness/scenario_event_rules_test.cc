@@ -114,7 +114,7 @@ TEST(ScenarioEventRulesTest, AReloadIsAboutAWholeStepAndAForwardAboutRoutes) {
   EXPECT_THAT(findings_of(file_with("[[at]]\nreload = true\nmicro_batch = 0\n")),
               ElementsAre(finding("9:1", {"reload is about a whole step"})));
   EXPECT_THAT(findings_of(file_with("[[at]]\nlr = 0.5\nforward = 0\n")),
-              ElementsAre(finding("9:1", {"'forward' belongs to skip, exit_after and mute"})));
+              ElementsAre(finding("9:1", {"'forward' belongs to skip, exit_after, mute, without_loss"})));
   EXPECT_THAT(findings_of(file_with("[[at]]\nskip = [\"left\"]\nforward = 1\n")),
               ElementsAre(finding("9:1", {"forward 1 does not exist"})));
   EXPECT_THAT(findings_of(file_with("[[at]]\nlr = 0.5\nevaluate_with_gradients = true\n")),
@@ -175,8 +175,6 @@ TEST(ScenarioEventRulesTest, FaultsAreOnesThatCanHappen) {
               ElementsAre(finding("8:1", {"\"divide_by_initial\" or \"divide_by_active\""})));
   EXPECT_THAT(findings_of(file_with("[[fault]]\nkind = \"stop\"\nrank = 1\n")),
               ElementsAre(finding("8:1", {"expected world.timeout_ms above 0"})));
-  EXPECT_THAT(findings_of(file_with("[[fault]]\nkind = \"crash\"\nsite = \"buffers\"\n")),
-              ElementsAre(finding("9:1", {"expected bucket = ... too"})));
 }
 
 }  // namespace
