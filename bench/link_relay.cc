@@ -6,8 +6,8 @@
 //
 // Makes the device `link0` in every namespace (a path such as /run/netns/NAME), and goes on until a
 // signal or the end of its standard input. Prints "ready" once packets are carried, and in the end
-// how many were carried and how many were dropped, since a device's queue was full or nobody has
-// their destination; the caller judges whether that matters.
+// how many were carried and how many were dropped, since a device's queue was full; the caller
+// judges whether that matters. What is not IPv4, or for nobody, counts for neither.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>

@@ -17,8 +17,7 @@ Key key_of(const at::Tensor& tensor) {
   return {tensor.scalar_type(), {tensor.device().type(), tensor.device().index()}};
 }
 
-/// Each dtype and device is a group. Errors: UsageError for a sparse
-/// tensor.
+/// Each dtype and device is a group. Errors: UsageError for a sparse tensor.
 std::vector<BucketItem> items_of(const std::vector<at::Tensor>& tensors,
                                  const SparseFlags& sparse) {
   LOCKSTEP_USAGE(sparse.empty() || sparse.size() == tensors.size(), "{} flags for {} tensors",

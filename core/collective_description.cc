@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks and texts that all real transports share.
+// Checks and texts that all transports share.
 #include "core/collective_description.h"
 
 #include "core/check.h"

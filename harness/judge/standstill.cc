@@ -122,7 +122,7 @@ std::string in_steps(const std::vector<std::int64_t>& steps) {
   return fmt::format("in step{} {}", steps.size() == 1 ? "" : "s", fmt::join(steps, ", "));
 }
 
-// "bucket 0 of step 2 (vision.weight, vision.bias never ready on rank 1)"
+// "vision.weight, vision.bias never became ready on rank 1 in step 2"
 std::string unfinished_text(const RankState& state) {
   std::vector<std::string> names;
   for (const NeverReady& entry : state.never_ready) {

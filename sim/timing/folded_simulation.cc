@@ -17,9 +17,8 @@ namespace {
 // straggler tables; rank 0, whose times are told, is a class of its own. Then
 // - all ranks of a class end a collective together, since its end depends on the hub and the role;
 // - so they begin every segment together, since a segment ends with a collective;
-// - what others see of them is the latest of their launches, and the latest is that of the rank
-// with
-//   the largest draw, among those that stalled or among those that did not.
+// - what others see of them is the latest of their launches, which is that of the rank with the
+//   largest draw, among those that stalled or among those that did not.
 // Nothing is approximated: see Note [Picoseconds].
 
 struct RankClass {
