@@ -44,8 +44,7 @@ class RendezvousDirectory {
 };
 
 /// Errors: LaunchError `store_unusable` unless `path` is a directory (no link) that belongs to this
-/// user and that
-///         nobody else may read, write or enter.
+///         user and that nobody else may read, write or enter.
 void check_rendezvous_directory(const std::string& path);
 
 /// The files of such a directory. Errors: as for `check_rendezvous_directory`.

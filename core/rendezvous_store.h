@@ -11,8 +11,10 @@
 namespace lockstep {
 
 /// Entries that appear whole or not at all, and never change. Shared by the ranks of a run: files
-/// of a directory, or the simulator's memory. Threads: any, at once. Errors:  LaunchError
-/// `store_unusable` where the store itself is gone or may not be used.
+/// of a directory, or the simulator's memory.
+///
+/// Threads: any, at once.
+/// Errors:  LaunchError `store_unusable` where the store itself is gone or may not be used.
 class RendezvousStore {
  public:
   virtual ~RendezvousStore() = default;

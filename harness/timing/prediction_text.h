@@ -24,7 +24,7 @@ std::string describe_points(const TimingStudy& study,
 std::string describe_claims(const std::vector<ClaimOutcome>& claims, bool colour);
 
 /// All of it as JSON: {"schema": 1, "file", "title", "points": [{"name", "setup", quantities...,
-/// "timeline"}], "claims"}. Times in milliseconds. Ends with a line break.
+/// "classes", "timeline", "steps_ms"}], "claims"}. Times in milliseconds. Ends with a line break.
 std::string study_to_json(const TimingStudy& study,
                           const std::vector<sim::timing::Prediction>& predictions,
                           const std::vector<ClaimOutcome>& claims);
