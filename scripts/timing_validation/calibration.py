@@ -6,7 +6,7 @@ Measured with collectives alone and with one rank alone, on links none of which 
 import collections
 import statistics
 
-from network import Link, Network
+from network import Link
 import workload
 
 SMALL_BYTES = 4 * workload.KIB
