@@ -309,6 +309,9 @@ std::string complaint_about_end(const ExpectEnd& expected, const RankRun& rank) 
   if (expected.step && *expected.step != rank.at_step) {
     return differs("its step", *expected.step, rank.at_step);
   }
+  if (expected.within_ms && rank.ending == Ending::kWaiting) {
+    return "it never ended";
+  }
   if (expected.within_ms && rank.ended_at_ns > *expected.within_ms * 1'000'000) {
     return differs("the virtual time of its end in ms", *expected.within_ms,
                    rank.ended_at_ns / 1'000'000);

@@ -188,6 +188,12 @@ TEST_F(JudgeTest, HowRanksEndIsHeldAgainstTheExpectation) {
     spoil(value.expect.ends.front());
     EXPECT_THAT(complaints_about_ends(value.expect, run), ElementsAre(HasSubstr(complaint)));
   }
+  // Such a rank has no time at which it ended.
+  run.ranks[1].ending = Ending::kWaiting;
+  run.ranks[1].ended_at_ns = -1;
+  good.ending.clear();
+  value.expect.ends = {good};
+  EXPECT_THAT(complaints_about_ends(value.expect, run), ElementsAre(HasSubstr("it never ended")));
 }
 
 TEST_F(JudgeTest, AFailedLaunchIsAnErrorOfItsProcessesWithoutNumbers) {
