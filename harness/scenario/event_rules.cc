@@ -85,9 +85,7 @@ void check_actions(const AtSpec& at, const std::string& path, std::vector<CaseFi
   }
   const AtSpec defaults;
   const std::string& action = actions.front();
-  const bool whole_step = at.is_routing() || at.detach || at.reload || at.bypass ||
-                          at.keep_gradients || at.ascend > 0.0;
-  if (whole_step && at.when != defaults.when) {
+  if (holds_for_whole_step(at) && at.when != defaults.when) {
     findings.push_back(
         {{path + ".when"},
          fmt::format("{} holds for a whole forward or step and has no 'when'; leave it out",

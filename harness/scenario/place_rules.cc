@@ -74,12 +74,16 @@ void check_time(const Case& value, std::int64_t from_ms, const std::string& path
 
 }  // namespace
 
+bool holds_for_whole_step(const AtSpec& at) {
+  return at.is_routing() || at.detach || at.reload || at.bypass || at.keep_gradients ||
+         at.ascend > 0.0;
+}
+
 void check_place(const Case& value, const AtSpec& at, const std::string& path,
                  std::vector<CaseFinding>& findings) {
   const AtSpec defaults;
   check_time(value, at.from_ms, path, findings);
-  const bool whole_step = at.is_routing() || at.detach || at.reload;
-  if (whole_step && at.from_ms > 0) {
+  if (holds_for_whole_step(at) && at.from_ms > 0) {
     findings.push_back({{path + ".from_ms"},
                         "what holds for a whole forward or step is no matter of time; leave "
                         "'from_ms' out"});

@@ -34,6 +34,8 @@ void check_exactness(const Case& value, const KnownNames& names,
                      std::vector<CaseFinding>& findings);
 void check_events(const Case& value, const KnownNames& names, std::vector<CaseFinding>& findings);
 void check_faults(const Case& value, const KnownNames& names, std::vector<CaseFinding>& findings);
+/// Whether the action holds for a whole forward or step, so that it has no place inside of it.
+bool holds_for_whole_step(const AtSpec& at);
 /// Where the entry happens, apart from its ranks and steps.
 void check_place(const Case& value, const AtSpec& at, const std::string& path,
                  std::vector<CaseFinding>& findings);

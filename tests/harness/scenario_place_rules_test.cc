@@ -44,6 +44,14 @@ TEST(ScenarioPlaceRulesTest, WhatCanNeverBeIsSaidBeforeTheRun) {
 TEST(ScenarioPlaceRulesTest, RealTimeIsNoPlace) {
   EXPECT_THAT(findings_of(file_with("[[at]]\nfrom_ms = 5\nstall = true\n")),
               ElementsAre(finding("4:1", {"expected world.simulator_only = true"})));
+  for (const char* action :
+       {"detach = true", "bypass = true", "keep_gradients = true", "ascend = 1"}) {
+    EXPECT_THAT(
+        findings_of(file_with(std::string("world.simulator_only = true\n[[at]]\nfrom_ms = 5\n") +
+                              action + "\n")),
+        ElementsAre(finding("5:1", {"is no matter of time"})))
+        << action;
+  }
 }
 
 TEST(ScenarioPlaceRulesTest, DelaysAndRetriesBelongToWhatTheySlowAndCatch) {
