@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cfenv>
+#include <limits>
 
 #include "core/check.h"
 #include "core/rng.h"

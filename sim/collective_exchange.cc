@@ -72,15 +72,7 @@ std::uint64_t carry_out(const std::vector<Contribution>& by_rank) {
 
 // "rank 0: all_reduce bucket 1 at step 3 (seq 17, 100 Float, sum)", as real transports tell it.
 std::string where(std::int64_t rank, const CollectiveInfo& info) {
-  CollectiveDescription what;
-  what.seq = info.seq;
-  what.kind = info.kind;
-  what.op = info.op;
-  what.tag = info.tag;
-  what.numel = info.numel;
-  what.dtype = info.dtype;
-  what.root = info.root;
-  return fmt::format("rank {}: {}", rank, describe(what));
+  return fmt::format("rank {}: {}", rank, describe(info));
 }
 
 }  // namespace

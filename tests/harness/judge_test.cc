@@ -18,7 +18,6 @@ namespace {
 // Inside a test, `Run` is GoogleTest's.
 using TrainingRun = Run;
 
-using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
