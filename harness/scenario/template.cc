@@ -114,10 +114,10 @@ constexpr const char* kTail = R"(
 #   blocks = { trunk = "linear 8 16", act = "relu", left = "linear 16 4", right = "linear 16 2" }
 #   forward = ["trunk", "act", ["left", "right"]]
 
-# Something that ranks do at steps, counted from 0; one action per [[at]]: skip, exit_after,
-# without_loss, samples, micro_batches, freeze, unfreeze, lr, raise, leave, skip_step, detach,
-# sleep_ms, collective, evaluate, reload, bypass, copy_gradients, sync_buffers, scale_buffers,
-# keep_gradients, ascend.
+# Something that ranks do at steps, counted from 0; one action per [[at]]: skip, exit_after, mute,
+# without_loss, samples, micro_batches, freeze, unfreeze, lr, raise (and retry), stall, leave,
+# skip_step, detach, sleep_ms, collective, evaluate, reload, add_buffer, bypass, copy_gradients,
+# sync_buffers, scale_buffers, keep_gradients, ascend.
 #[[at]]
 #rank = 1
 #step = 1
@@ -138,7 +138,7 @@ constexpr const char* kTail = R"(
 
 # diverged: step, phase, rank, tensor, oracle. error, crash: error, message, rank, step.
 # deadlock: waiting, error, message. diverged, deadlock, error: cause, never_ready, cure.
-# Any: issued, values.
+# Any: issued, values, ends.
 # [expect.sim] and [expect.gloo] stand in the place of [expect] on that backend, [expect.torch] with
 # PyTorch's reducer; that one says why in its reason.
 [expect]
