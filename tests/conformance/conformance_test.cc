@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -209,8 +208,9 @@ std::vector<std::string> faults_of_entry(const std::string& id, const toml::tabl
 }
 
 // Entries of the corpus, by section; numbers are not consecutive.
-const std::vector<int> kFieldEntries = {9,  10, 11, 12, 13, 15, 16, 17, 18, 20, 24, 25, 26, 27,
-                                        28, 29, 31, 32, 34, 35, 36, 37, 39, 40, 41, 42, 44, 45};
+const std::vector<int> kFieldEntries = {1,  2,  3,  4,  6,  8,  9,  10, 11, 12, 13, 15, 16,
+                                        17, 18, 20, 24, 25, 26, 27, 28, 29, 31, 32, 34, 35,
+                                        36, 37, 39, 40, 41, 42, 44, 45, 47, 48, 49, 50};
 
 TEST(ConformanceTest, EveryFaultSeenInTheFieldHasARowThatNamesWhatExists) {
   const toml::table table = toml::parse_file((kRoot / "tests/conformance/field.toml").string());
@@ -228,11 +228,9 @@ TEST(ConformanceTest, EveryFaultSeenInTheFieldHasARowThatNamesWhatExists) {
     faults.insert(faults.end(), of_entry.begin(), of_entry.end());
     num_variants += (*entry)["variants"].as_table()->size();
   }
-  // A file that begins with the number of an entry belongs to one of its variants.
   for (const auto& file : std::filesystem::directory_iterator(kRoot / "scenarios/field")) {
     const std::string name = file.path().filename().string();
-    const int number = std::atoi(name.c_str());
-    if (table.contains(std::to_string(number)) && named.count(name) == 0) {
+    if (file.path().extension() == ".toml" && named.count(name) == 0) {
       faults.push_back(name + ": no variant names it");
     }
   }
