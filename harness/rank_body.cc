@@ -207,8 +207,8 @@ void RankBody::Impl::train_range(StepRange range, std::optional<SavedState>& sav
   if (value.train.optimizer_before_wrapping) {
     optimizer = build_optimizer(*model, saved, range.first);
   }
-  const auto owned = make_gradient_sync(
-      {&value, model, &communicator, &observer, forgotten_parameters(value, of_rank.rank)});
+  const auto owned = make_gradient_sync({&value, model, &communicator, &observer,
+                                         forgotten_parameters(value, of_rank.rank), &disturbances});
   for (const FaultSpec& fault : value.faults) {
     if (fault.kind == "replaced_parameter" && fault.steps.empty() &&
         covers(fault.ranks, of_rank.rank)) {

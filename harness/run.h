@@ -109,9 +109,10 @@ struct RankRun {
   std::vector<CollectiveRecord> collectives;  ///< in the order of issue
   /// What was carried out of [[at]] (routing apart) and of [[fault]]: indices, ascending.
   std::vector<std::int64_t> events_done, faults_done;
-  std::uint64_t parameters_at_end = 0;        ///< their checksum, however the rank ended
-  std::int64_t ended_at_ns = -1;              ///< virtual time; -1: real time
-  std::string listens_on;                     ///< "eth0 (10.0.0.1) of host a"; with [launch] only
+  std::uint64_t parameters_at_end = 0;  ///< their checksum, however the rank ended
+  std::int64_t ended_at_ns = -1;        ///< virtual time; -1: real time
+  /// "rank 0 on host a listens on eth0 (10.0.0.1)"; with [launch] only.
+  std::string listens_on;
 };
 
 /// The record of `step`; null if the rank did not complete it.

@@ -62,6 +62,7 @@ bool Script::begin_step(const StepPlan& plan) {
     clips_before_sync_ = is("clip_before_sync") || clips_before_sync_;
     has_bad_batch_ = is("bad_batch") || has_bad_batch_;
     is("sync_before_last_micro_batch");
+    is("window_scale");
     if (plan.step > 0) {
       is("mixed_steps");
     }

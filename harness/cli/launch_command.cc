@@ -2,6 +2,7 @@
 // `lockstep launch`: N ranks of any program on this machine.
 #include <fmt/ranges.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -46,6 +47,7 @@ using Variables = std::map<std::string, std::string>;
 /// The child's side of fork; this program has one thread, so that anything may be done here.
 [[noreturn]] void become(const std::vector<std::string>& program, const Variables& variables,
                          const sigset_t& mask) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);  // if the launcher is killed
   ::sigprocmask(SIG_SETMASK, &mask, nullptr);
   for (const auto& [name, value] : variables) {
     ::setenv(name.c_str(), value.c_str(), 1);
@@ -72,7 +74,12 @@ class Ranks {
       if (pid == 0) {
         become(command.program, variables, mask);
       }
-      LOCKSTEP_CHECK(pid > 0, "no further process: {}", std::strerror(errno));
+      if (pid < 0) {
+        const int cause = errno;
+        signal_all(SIGKILL);
+        throw UsageError(fmt::format("rank {} could not be started: {}; those before it were ended",
+                                     rank, std::strerror(cause)));
+      }
       running_[pid] = rank;
     }
   }
@@ -182,9 +189,12 @@ void add_launch_command(CLI::App& app, int& exit_status) {
   command->add_option("PROGRAM", options->program, "The program and its arguments")->required();
   command->prefix_command();
   command->callback([command, options, &exit_status] {
-    for (const std::string& word : command->remaining()) {
-      options->program.push_back(word);
+    // Of "-- PROGRAM ...", all of it is the program's; the option parser hands the "--" on as well.
+    std::vector<std::string> others = command->remaining();
+    if (others == std::vector<std::string>{"--"}) {
+      others.clear();
     }
+    options->program.insert(options->program.end(), others.begin(), others.end());
     exit_status = launch(*options);
   });
 }

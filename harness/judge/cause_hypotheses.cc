@@ -24,6 +24,26 @@ std::vector<double> losses_of(const Run& run, std::size_t rank, std::int64_t ste
   return record != nullptr ? record->losses : std::vector<double>();
 }
 
+// What all losses of a step were multiplied by. One loss fits any factor, so that it counts only if
+// the factor or its reciprocal is a whole number.
+std::optional<double> common_factor(const std::vector<double>& actual,
+                                    const std::vector<double>& expected) {
+  constexpr double kTolerance = 1e-6;  // losses are single-precision sums
+  const double factor = actual.front() / expected.front();
+  if (!std::isfinite(factor) || factor <= 0.0) {
+    return std::nullopt;
+  }
+  for (std::size_t i = 1; i < actual.size(); ++i) {
+    if (std::abs(actual[i] - factor * expected[i]) > kTolerance * std::abs(actual[i])) {
+      return std::nullopt;
+    }
+  }
+  const double above_one = std::max(factor, 1.0 / factor);
+  const double whole = std::round(above_one);
+  const bool is_whole = whole > 1.0 && std::abs(above_one - whole) < kTolerance * whole;
+  return actual.size() > 1 || is_whole ? std::optional(factor) : std::nullopt;
+}
+
 // Which ranks' losses are no numbers, where the reference's are.
 CauseHypothesis not_finite(const Divergence& divergence, const Run& subject, const Run& replayed) {
   const auto is_finite = [](double loss) { return std::isfinite(loss); };
@@ -129,10 +149,9 @@ std::vector<CauseHypothesis> forward_causes(const Divergence& divergence, const 
     causes.push_back(
         {"times_batch", "the loss was summed over the local batch, not averaged", true});
   }
-  const double ratio = actual.front() / expected.front();
-  if (causes.empty() && std::isfinite(ratio)) {
+  if (const auto factor = common_factor(actual, expected); causes.empty() && factor) {
     causes.push_back(
-        {"scaled", fmt::format("the loss is {:.9g} times what it should be", ratio), false});
+        {"scaled", fmt::format("the loss is {:.9g} times what it should be", *factor), false});
   }
   return causes;
 }

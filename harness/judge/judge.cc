@@ -89,8 +89,13 @@ class Judge {
     try {
       // What no rank came to is not compared.
       run_references(ended_well ? value_.train.steps : num_steps_made(subject_), ended_well);
-    } catch (const std::exception&) {
+    } catch (const c10::Error& error) {
       // What fails on every rank may fail in one process too; then only the endings count.
+      if (ended_well) {
+        return failed_reference(error);
+      }
+      evidence_ = Evidence();
+    } catch (const std::exception&) {
       if (ended_well) {
         throw;
       }
@@ -132,6 +137,18 @@ class Judge {
       outcome_.ranks.push_back(state_of(value_, process));
     }
     outcome_.reason = reason_of(outcome_);
+    return std::move(outcome_);
+  }
+
+  // The ranks did something else than was meant, for that cannot be done.
+  Outcome failed_reference(const c10::Error& error) {
+    outcome_.kind = OutcomeKind::kError;
+    for (const RankRun& rank : subject_.ranks) {
+      outcome_.ranks.push_back(state_of(value_, rank));
+    }
+    outcome_.reason = fmt::format(
+        "all ranks ended well, but the reference, which does what was meant, failed with: {}",
+        error.what_without_backtrace());
     return std::move(outcome_);
   }
 

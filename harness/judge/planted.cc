@@ -15,11 +15,10 @@ namespace {
 // What model, data, plan and wrapper are made of; [[fault]] entries of these kinds are there from
 // the beginning.
 constexpr const char* kAtConstruction[] = {
-    "no_initial_broadcast", "per_rank_init",      "same_batches",     "forgotten_parameter",
-    "optimizer_on_copies",  "buffers_not_synced", "other_dtype",      "other_shape",
-    "local_batch_norm",     "join_divisor",       "shuffle_seed",     "epoch_not_set",
-    "dropout_seed",         "window_scale",       "model_not_loaded", "hook_raises",
-    "hook_result"};
+    "no_initial_broadcast", "per_rank_init",      "same_batches", "forgotten_parameter",
+    "optimizer_on_copies",  "buffers_not_synced", "other_dtype",  "other_shape",
+    "local_batch_norm",     "join_divisor",       "shuffle_seed", "epoch_not_set",
+    "dropout_seed",         "model_not_loaded"};
 
 // An entry of [[at]] or [[fault]], as far as its place goes.
 struct Planted {

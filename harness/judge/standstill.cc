@@ -149,6 +149,9 @@ std::optional<CauseHypothesis> unfinished_of(const Outcome& outcome, const RankS
                                  [&](const RankState& other) { return waits_for(other, state); });
   const bool noticed =
       state.ending == Ending::kFailed && state.error_kind == "reduction_unfinished";
+  if (state.ending == Ending::kFailed && !noticed) {
+    return std::nullopt;  // its error ended the backward, and says why
+  }
   if (hung != outcome.ranks.end()) {
     return CauseHypothesis{
         "unfinished_hang",

@@ -6,6 +6,7 @@
 
 #include "harness/case.h"
 #include "harness/scenario/constraints.h"
+#include "harness/scenario/names.h"
 
 // Note [One description of the schema]
 // `describe(visitor, Of<Spec>{})` tells a visitor every key of a table, in canonical order. The
@@ -35,19 +36,6 @@ inline constexpr RealRange kReal{-1e30, 1e30};
 inline constexpr RealRange kNotNegative{0.0, 1e30};
 
 inline constexpr ListOf<Text> kNames{{}, 0, 10'000, true};
-
-/// What collectives are for: core's CallSite, by name.
-inline Choices call_sites() {
-  return {{"param_count", "param_shapes", "module_states", "bucket", "used_map", "rebuild_order",
-           "rebuild_sizes", "buffers", "parameter", "barrier", "script", "checks",
-           "sync_batch_norm", "join_active", "join_early_end", "join_plan", "join_source"}};
-}
-
-inline Choices schedule_policies() {
-  return {{"round_robin", "random", "pct", "exhaustive", "replay"}};
-}
-
-inline Choices sync_kinds() { return {{"ddp", "torch", "per_parameter", "flat", "none"}}; }
 
 template <class V>
 void describe(V& v, Of<WorldSpec>) {
@@ -301,47 +289,7 @@ void describe(V& v, Of<AtSpec>) {
 
 template <class V>
 void describe(V& v, Of<FaultSpec>) {
-  v.needed("kind", &FaultSpec::kind,
-           Choices{{"no_initial_broadcast",
-                    "per_rank_init",
-                    "same_batches",
-                    "sum_not_mean",
-                    "no_division",
-                    "forgotten_parameter",
-                    "mixed_steps",
-                    "stale_gradient",
-                    "sync_before_last_micro_batch",
-                    "clip_before_sync",
-                    "replaced_parameter",
-                    "optimizer_on_copies",
-                    "buffers_not_synced",
-                    "corrupt_gradient",
-                    "exit",
-                    "crash",
-                    "optimizer_not_loaded",
-                    "other_dtype",
-                    "other_shape",
-                    "local_batch_norm",
-                    "join_divisor",
-                    "shuffle_seed",
-                    "epoch_not_set",
-                    "dropout_seed",
-                    "window_scale",
-                    "model_not_loaded",
-                    "hook_raises",
-                    "hook_result",
-                    "stop",
-                    "skip_wait",
-                    "skip_collective",
-                    "swap_collectives",
-                    "wrong_numel",
-                    "wrong_dtype",
-                    "transport_error",
-                    "corrupt_payload",
-                    "slow_link",
-                    "cut_link",
-                    "bad_batch"}},
-           "the mistake");
+  v.needed("kind", &FaultSpec::kind, fault_kinds(), "the mistake");
   v.one_or_many("rank", "ranks", &FaultSpec::ranks, ListOf<IntRange>{kRank, 0, 64, true},
                 "who; left out: all ranks");
   v.one_or_many("step", "steps", &FaultSpec::steps, ListOf<IntRange>{kStep, 0, 1'000'000, true},
@@ -426,36 +374,7 @@ void describe(V& v, Of<ExpectSpec>) {
           "diverged: what differs first");
   v.field("rank", &ExpectSpec::rank, kRank, "diverged, error, crash: where");
   v.field("tensor", &ExpectSpec::tensor, Text{}, "diverged: its name");
-  v.field("cause", &ExpectSpec::cause,
-          Choices{{"times_world_size",
-                   "over_world_size",
-                   "times_batch",
-                   "local_only",
-                   "local_over_world_size",
-                   "rank_missing",
-                   "micro_batch_missing",
-                   "micro_batch_not_reduced",
-                   "stale_gradient",
-                   "other_slot",
-                   "corrupted",
-                   "scaled",
-                   "not_updated",
-                   "local_buffers",
-                   "same_batches",
-                   "stale_batch",
-                   "own_initialisation",
-                   "join_divisor",
-                   "optimizer_state_lost",
-                   "later_backward_local",
-                   "local_statistics",
-                   "not_finite",
-                   "own_shuffle",
-                   "epoch_not_set",
-                   "shared_noise",
-                   "unfinished_hang",
-                   "unfinished_error",
-                   "unfinished_drift",
-                   "wrong_pairing"}},
+  v.field("cause", &ExpectSpec::cause, causes(),
           "diverged: what explains the numbers; also deadlock, error: how it came to this");
   v.field("oracle", &ExpectSpec::oracle, Choices{{"ranks", "replay", "serial"}},
           "diverged: which promise broke");
@@ -463,11 +382,7 @@ void describe(V& v, Of<ExpectSpec>) {
            "deadlock: exactly these ranks wait");
   v.tables("never_ready", &ExpectSpec::never_ready, TablesPlace::kInline,
            "deadlock, error, diverged: parameters whose gradients never came");
-  v.field("cure", &ExpectSpec::cure,
-          Choices{{"find_unused_parameters", "static_graph", "join", "join_divide_by_active",
-                   "evaluate_inner_module", "broadcast_buffers_off", "agreed_skip",
-                   "leave_together", "evaluate_on_all_ranks", "collective_on_all_ranks",
-                   "without_extra_collective", "run_all_blocks", "all_ranks", "without_fault"}},
+  v.field("cure", &ExpectSpec::cure, cures(),
           "deadlock, error, diverged: a change that was seen to help");
   v.field("error", &ExpectSpec::error, Text{}, "error, crash, deadlock: its kind");
   v.field("message", &ExpectSpec::message, Text{},

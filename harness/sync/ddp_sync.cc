@@ -11,6 +11,7 @@
 #include "core/comm_hooks.h"
 #include "core/distributed_data_parallel.h"
 #include "core/power_sgd_hook.h"
+#include "harness/disturbances.h"
 #include "harness/trainer.h"
 
 namespace lockstep::harness {
@@ -77,21 +78,27 @@ CommHook hook_of(const std::string& name, Communicator& communicator) {
 }
 
 // The hook with the mistakes that are planted into it.
-CommHook spoiled(CommHook hook, const Case& value, std::int64_t rank) {
-  std::vector<FaultSpec> faults;
-  for (const FaultSpec& fault : value.faults) {
-    if ((fault.kind == "hook_raises" || fault.kind == "hook_result") && covers(fault.ranks, rank)) {
-      faults.push_back(fault);
+CommHook spoiled(CommHook hook, const SyncParts& parts) {
+  const std::vector<FaultSpec>& all = parts.value->faults;
+  std::vector<std::size_t> faults;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if ((all[i].kind == "hook_raises" || all[i].kind == "hook_result") &&
+        covers(all[i].ranks, parts.communicator->rank())) {
+      faults.push_back(i);
     }
   }
   if (faults.empty()) {
     return hook;
   }
-  return [hook = std::move(hook), faults](const GradBucket& bucket) {
+  return [hook = std::move(hook), faults, parts](const GradBucket& bucket) {
     PendingTensor result = hook(bucket);
-    for (const FaultSpec& fault : faults) {
+    for (const std::size_t index : faults) {
+      const FaultSpec& fault = parts.value->faults[index];
       if (!covers(fault.steps, bucket.tag.step)) {
         continue;
+      }
+      if (parts.disturbances != nullptr) {
+        parts.disturbances->note_fault(index);
       }
       if (fault.kind == "hook_raises") {
         throw ScriptError(fmt::format("the hook failed for bucket {}", bucket.index));
@@ -119,9 +126,7 @@ class DdpSync final : public GradientSync {
         join_options_(join_options_of(join_of(*parts.value))) {
     const std::string& hook = parts.value->ddp.hook;
     if (hook != "none") {
-      ddp_.register_comm_hook(
-          spoiled(hook_of(hook, *parts.communicator), *parts.value, parts.communicator->rank()),
-          hook);
+      ddp_.register_comm_hook(spoiled(hook_of(hook, *parts.communicator), parts), hook);
     }
     const std::vector<std::string> all = trainable_parameters(*parts.model).names;
     for (const std::string& name : ddp_.engine().parameter_names()) {

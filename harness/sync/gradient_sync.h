@@ -18,6 +18,8 @@
 
 namespace lockstep::harness {
 
+class Disturbances;
+
 /// What one replica is given in a forward.
 struct ReplicaInput {
   std::size_t replica = 0;
@@ -65,6 +67,7 @@ struct SyncParts {
   Communicator* communicator = nullptr;  ///< outlives the synchronisation
   Observer* observer = nullptr;          ///< may be null
   std::vector<std::string> ignored;      ///< parameters that are forgotten (a planted fault)
+  Disturbances* disturbances = nullptr;  ///< told of hook faults that are carried out; may be null
 };
 
 /// The subject named by `case.ddp.sync`. Issues the constructor's collectives.

@@ -66,6 +66,7 @@ Found judge_ratio(const ClaimSpec& claim, const Line& line) {
   const std::string subject =
       fmt::format("{} at {} is {} and at {} {}: ratio", claim.of, line.front().step,
                   number(line.front().value), line.back().step, number(line.back().value));
+  if (line.back().value == 0.0) return {false, subject + " of something to nothing says nothing"};
   return within(subject, ratio_of(line.front().value, line.back().value), claim);
 }
 
@@ -83,6 +84,11 @@ Found judge_trend(const ClaimSpec& claim, const Line& line) {
   }
   const double first = line.front().value;
   const double last = line.back().value;
+  if (first == last && !claim.min) {
+    return {false,
+            fmt::format("{} stays {} from {} to {}; expected it to {}", claim.of, number(first),
+                        line.front().step, line.back().step, rises ? "rise" : "fall")};
+  }
   const double factor = rises ? ratio_of(last, first) : ratio_of(first, last);
   ClaimSpec least = claim;
   least.min = claim.min.value_or(1.0);

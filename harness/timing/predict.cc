@@ -66,7 +66,15 @@ CaseResult judge_study(const TimingStudy& study) {
   result.backend = "sim";
   result.outcome.kind = OutcomeKind::kPredicted;
   result.as_expected = true;
-  for (const ClaimOutcome& outcome : judge_claims(study, predict(study))) {
+  std::vector<Prediction> predictions;
+  try {
+    predictions = predict(study);
+  } catch (const UsageError& error) {
+    result.as_expected = false;
+    result.complaints.emplace_back(error.what());
+    return result;
+  }
+  for (const ClaimOutcome& outcome : judge_claims(study, predictions)) {
     if (!outcome.holds) {
       result.as_expected = false;
       result.complaints.push_back(outcome.text);

@@ -47,6 +47,8 @@ TEST(LaunchCommandTest, EveryProcessIsToldItsRankAndTheWorld) {
 TEST(LaunchCommandTest, ArgumentsOfTheProgramAreItsOwn) {
   const ProgramResult result = launch({"-n", "1", "echo", "-n", "--master-port", "x"});
   EXPECT_EQ(result.out, "--master-port x");
+  EXPECT_EQ(launch({"-n", "1", "--", "echo", "-n", "a", "--", "b"}).out, "a -- b");
+  EXPECT_EQ(launch({"-n", "1", "echo", "-n", "a", "--", "b"}).out, "a -- b");
 }
 
 // The others would go on for ever.

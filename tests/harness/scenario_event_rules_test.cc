@@ -113,8 +113,9 @@ TEST(ScenarioEventRulesTest, AReloadIsAboutAWholeStepAndAForwardAboutRoutes) {
               ElementsAre(finding("9:1", {"reload holds for a whole forward or step"})));
   EXPECT_THAT(findings_of(file_with("[[at]]\nreload = true\nmicro_batch = 0\n")),
               ElementsAre(finding("9:1", {"reload is about a whole step"})));
-  EXPECT_THAT(findings_of(file_with("[[at]]\nlr = 0.5\nforward = 0\n")),
-              ElementsAre(finding("9:1", {"'forward' belongs to skip, exit_after, mute, without_loss"})));
+  EXPECT_THAT(
+      findings_of(file_with("[[at]]\nlr = 0.5\nforward = 0\n")),
+      ElementsAre(finding("9:1", {"'forward' belongs to skip, exit_after, mute, without_loss"})));
   EXPECT_THAT(findings_of(file_with("[[at]]\nskip = [\"left\"]\nforward = 1\n")),
               ElementsAre(finding("9:1", {"forward 1 does not exist"})));
   EXPECT_THAT(findings_of(file_with("[[at]]\nlr = 0.5\nevaluate_with_gradients = true\n")),

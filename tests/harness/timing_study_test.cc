@@ -218,6 +218,9 @@ TEST(TimingStudyTest, ATrendHoldsAtEveryStepAndInAll) {
   const Judged broken = judge(vary, "claim = \"rises\"\n" + over);
   EXPECT_FALSE(broken.holds);
   EXPECT_THAT(broken.text, HasSubstr("step_ms falls from 3.6 at 2.0 to 1.2 at 8.0, by 66.7 %"));
+  const Judged still = judge("seed = [1, 2]", "claim = \"rises\"\nover = \"seed\"\n");
+  EXPECT_FALSE(still.holds);
+  EXPECT_THAT(still.text, HasSubstr("expected it to rise"));
 }
 
 // 3600, 640 and 1200 us: backward and then 2 ns, 0.1 ns or 1 ns per byte.
