@@ -53,18 +53,22 @@ bool is_group_name(const std::string& name) {
 
 }  // namespace
 
-/// Sleeps between looks at the store: short at first, since ranks usually come together.
+/// Sleeps between looks at the store: short at first, since ranks usually come together, and never
+/// for more than a hundredth of what has been waited already, or 5 ms.
 class GroupRendezvous::Pause {
  public:
-  explicit Pause(RendezvousClock& clock) : clock_(clock) {}
+  explicit Pause(RendezvousClock& clock) : clock_(clock), begin_(clock.now()) {}
   void operator()() {
     clock_.sleep(next_);
-    next_ = std::min<std::chrono::microseconds>(next_ * 2, milliseconds(5));
+    const auto longest =
+        std::max<std::chrono::nanoseconds>(milliseconds(5), (clock_.now() - begin_) / 100);
+    next_ = std::min(next_ * 2, longest);
   }
 
  private:
   RendezvousClock& clock_;
-  std::chrono::microseconds next_{100};
+  decltype(clock_.now()) begin_;
+  std::chrono::nanoseconds next_ = std::chrono::microseconds(100);
 };
 
 GroupRendezvous::GroupRendezvous(GroupRendezvousOptions options)

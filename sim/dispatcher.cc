@@ -87,8 +87,11 @@ bool Dispatcher::block(std::int64_t rank, std::int64_t timeout_ns) {
 }
 
 void Dispatcher::wake(std::int64_t rank) {
-  LOCKSTEP_CHECK(is_waiting(rank), "rank {} is not waiting", rank);
-  state_of(rank).phase = Phase::kReady;
+  RankState& state = state_of(rank);
+  // What comes in the moment in which patience ends, before the rank has gone on, is in time.
+  LOCKSTEP_CHECK(is_waiting(rank) || state.timed_out, "rank {} is not waiting", rank);
+  state.phase = Phase::kReady;
+  state.timed_out = false;
 }
 
 std::int64_t Dispatcher::end(std::int64_t rank) {

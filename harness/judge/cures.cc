@@ -9,6 +9,7 @@
 
 #include "core/check.h"
 #include "harness/judge/divergence.h"
+#include "harness/judge/judge.h"
 #include "harness/model.h"
 #include "harness/program.h"
 #include "harness/reference/reference.h"
@@ -190,6 +191,10 @@ std::string what_goes_wrong(const Case& value, Executor& simulator) {
   }
   if (run.mismatch) {
     return "ranks disagree about a collective";
+  }
+  // A change that keeps what is planted from coming about cures nothing.
+  if (const auto never = complaints_about_planted(value, run); !never.empty()) {
+    return never.front().substr(0, never.front().find("; "));
   }
   const Run replay = run_replay(compile_replay(value, subject.data), run);
   References references;

@@ -89,16 +89,13 @@ class Judge {
     try {
       // What no rank came to is not compared.
       run_references(ended_well ? value_.train.steps : num_steps_made(subject_), ended_well);
-    } catch (const c10::Error& error) {
-      // What fails on every rank may fail in one process too; then only the endings count.
+    } catch (const InvariantError&) {
+      throw;
+    } catch (const std::exception& error) {
       if (ended_well) {
         return failed_reference(error);
       }
-      evidence_ = Evidence();
-    } catch (const std::exception&) {
-      if (ended_well) {
-        throw;
-      }
+      // What fails on every rank may fail in one process too; then only the endings count.
       evidence_ = Evidence();
     }
     note_oracles();
@@ -141,14 +138,15 @@ class Judge {
   }
 
   // The ranks did something else than was meant, for that cannot be done.
-  Outcome failed_reference(const c10::Error& error) {
+  Outcome failed_reference(const std::exception& error) {
     outcome_.kind = OutcomeKind::kError;
     for (const RankRun& rank : subject_.ranks) {
       outcome_.ranks.push_back(state_of(value_, rank));
     }
+    const auto* const libtorch = dynamic_cast<const c10::Error*>(&error);
     outcome_.reason = fmt::format(
         "all ranks ended well, but the reference, which does what was meant, failed with: {}",
-        error.what_without_backtrace());
+        libtorch != nullptr ? libtorch->what_without_backtrace() : error.what());
     return std::move(outcome_);
   }
 

@@ -48,6 +48,11 @@ void check_hosts(const LaunchSpec& launch, std::vector<CaseFinding>& findings) {
 
 void check_launch(const Case& value, std::vector<CaseFinding>& findings) {
   if (!value.launch.is_asked_for()) {
+    if (value.launch.timeout_ms != LaunchSpec().timeout_ms) {
+      findings.push_back({{"launch.timeout_ms", "launch"},
+                          "timeout_ms alone does not make the processes meet; expected another key "
+                          "of [launch] too, such as interface = \"lo\""});
+    }
     return;
   }
   check_hosts(value.launch, findings);

@@ -111,6 +111,28 @@ TEST(LostRankTest, ARankThatIsLateWithinTheLimitIsWaitedFor) {
   EXPECT_EQ(result.ranks[1].end, RankEnd::kFinished);
 }
 
+// Whether that is in time is the schedule's choice. Rank 0 may also give up when the collective has
+// taken place and has not completed there, as over a real transport.
+TEST(LostRankTest, ARankThatComesInTheMomentInWhichPatienceEndsIsInTimeOrOut) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    WorldOptions options = with_timeout(2, 100);
+    options.schedule.policy =
+        seed == 0 ? sim::SchedulePolicy::kRoundRobin : sim::SchedulePolicy::kRandom;
+    options.schedule.seed = seed;
+    const WorldResult result = sim::run_world(options, [&](RankContext& rank) {
+      if (rank.rank() == 1) {
+        rank.sleep_ns(100 * kMs);
+      }
+      sum_and_wait(rank, at::ones({1}));
+    });
+    EXPECT_FALSE(result.deadlock);
+    const bool in_time = result.ranks[0].end == RankEnd::kFinished;
+    EXPECT_TRUE(in_time ? result.ranks[1].end == RankEnd::kFinished
+                        : !message_of<TimedOut>(result.ranks[0].error).empty())
+        << "seed " << seed;
+  }
+}
+
 TEST(LostRankTest, ARankThatComesTooLateIsOutAndItsCollectiveDoesNotTakePlace) {
   at::Tensor of_late = at::ones({1});
   std::string second_try;
