@@ -296,6 +296,7 @@ TEST(TimingStudyTest, TextOfPointsAndClaims) {
 [[expect]]
 claim = "rises"
 over = "bucket_cap_bytes"
+min = 1.0
 [[expect]]
 claim = "bounds"
 max = 1.3
