@@ -99,6 +99,9 @@ pid_t start_driver(const std::string& title) {
   const std::string ranks = std::to_string(kRanks);
   const pid_t pid = ::fork();
   if (pid == 0) {
+    // A shell starts what runs in its background with these ignored, and that is inherited.
+    ::signal(SIGINT, SIG_DFL);
+    ::signal(SIGTERM, SIG_DFL);
     ::execl(LOCKSTEP_PLANTED_WORKER, LOCKSTEP_PLANTED_WORKER, "drive", title.c_str(), ranks.c_str(),
             nullptr);
     ::_exit(127);
