@@ -67,7 +67,7 @@ if(LOCKSTEP_WITH_GLOO)
   target_link_libraries(lockstep_gloo INTERFACE ${LOCKSTEP_GLOO_LIBRARY})
 endif()
 
+find_package(rapidcheck ${lockstep_required})
 if(LOCKSTEP_WITH_TESTS)
   find_package(GTest REQUIRED)
-  find_package(rapidcheck REQUIRED)
 endif()

@@ -142,6 +142,12 @@ struct PeerComparison {
   std::string reason;                    ///< why differences are intended; empty: none is
 };
 
+/// A relation between two runs that was looked at and does not hold (fuzz/properties.h).
+struct BrokenProperty {
+  std::string name;        ///< "bucket_cap", "world_size_one", ...
+  std::string difference;  ///< one sentence: what differs, and where
+};
+
 /// How many schedules were tried.
 struct ScheduleCount {
   std::int64_t num_schedules = 0;
@@ -170,8 +176,10 @@ struct CaseResult {
   std::optional<ScheduleCount> schedules;  ///< where several were tried
   /// Gloo: final parameters compared with the simulator's for the same case.
   std::optional<bool> equals_simulator;
-  std::optional<PeerComparison> peer;  ///< where one was asked for
-  std::string internal_error;          ///< a defect of Lockstep itself; exit status 3
+  std::optional<PeerComparison> peer;             ///< where one was asked for
+  std::vector<BrokenProperty> broken_properties;  ///< of those that were asked for
+  std::int64_t longest_wait_ns = 0;  ///< simulator: virtual time that a rank waited in a collective
+  std::string internal_error;        ///< a defect of Lockstep itself; exit status 3
   double seconds = 0.0;
 };
 

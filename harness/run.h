@@ -111,6 +111,7 @@ struct RankRun {
   std::vector<std::int64_t> events_done, faults_done;
   std::uint64_t parameters_at_end = 0;  ///< their checksum, however the rank ended
   std::int64_t ended_at_ns = -1;        ///< virtual time; -1: real time
+  std::int64_t longest_wait_ns = 0;     ///< virtual time, in one collective
   /// "rank 0 on host a listens on eth0 (10.0.0.1)"; with [launch] only.
   std::string listens_on;
 };

@@ -58,11 +58,11 @@ void archive_fields(Archive& archive, Self& self, const RankRun* /*record*/) {
   auto& [rank, initial_parameters, initial_buffers, steps, final_parameters, final_buffers, ending,
          error_kind, error_message, signal, at_step, at_phase, waiting, never_ready,
          bucket_all_reduces, rebuilds, collectives, events_done, faults_done, parameters_at_end,
-         ended_at_ns, listens_on] = self;
+         ended_at_ns, longest_wait_ns, listens_on] = self;
   archive(rank, initial_parameters, initial_buffers, steps, final_parameters, final_buffers, ending,
           error_kind, error_message, signal, at_step, at_phase, waiting, never_ready,
           bucket_all_reduces, rebuilds, collectives, events_done, faults_done, parameters_at_end,
-          ended_at_ns, listens_on);
+          ended_at_ns, longest_wait_ns, listens_on);
 }
 
 namespace {

@@ -183,6 +183,15 @@ struct Fields<PeerComparison> {
 };
 
 template <>
+struct Fields<BrokenProperty> {
+  template <class R, class F>
+  static void visit(R& record, F&& f) {
+    auto& [name, difference] = record;
+    f("name", name), f("difference", difference);
+  }
+};
+
+template <>
 struct Fields<ScheduleCount> {
   template <class R, class F>
   static void visit(R& record, F&& f) {
@@ -198,7 +207,8 @@ struct Fields<CaseResult> {
   static void visit(R& record, F&& f) {
     auto& [file, name, title, backend, replay_toml, outcome, as_expected, skipped, complaints,
            steps, bucket_all_reduces, rebuilds, trace_hash, schedule, of_one_schedule, schedules,
-           equals_simulator, peer, internal_error, seconds] = record;
+           equals_simulator, peer, broken_properties, longest_wait_ns, internal_error, seconds] =
+        record;
     f("file", file), f("name", name), f("title", title), f("backend", backend);
     f("replay_toml", replay_toml), f("outcome", outcome), f("as_expected", as_expected);
     f("skipped", skipped), f("complaints", complaints), f("steps", steps);
@@ -206,6 +216,7 @@ struct Fields<CaseResult> {
     f("trace_hash", trace_hash), f("schedule", schedule);
     f("of_one_schedule", of_one_schedule), f("schedules", schedules);
     f("equals_simulator", equals_simulator), f("peer", peer);
+    f("broken_properties", broken_properties), f("longest_wait_ns", longest_wait_ns);
     f("internal_error", internal_error), f("seconds", seconds);
   }
 };

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// Draws training scripts.
+#pragma once
+
+#include <cstdint>
+
+#include "harness/case.h"
+#include "harness/fuzz/space.h"
+
+namespace lockstep::harness::fuzz {
+
+/// Script number `index` of a seed, with what is predicted as its [expect]: the same on every
+/// machine. check_case finds nothing in it.
+/// Errors: InvariantError if nothing can be drawn from `space`.
+Case draw_script(const Space& space, std::uint64_t seed, std::uint64_t index);
+
+/// `value` with one aspect of it drawn anew, for a search that goes on from scripts it has seen.
+Case redraw(const Case& value, const Space& space, std::uint64_t seed, std::uint64_t index);
+
+}  // namespace lockstep::harness::fuzz
