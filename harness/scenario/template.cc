@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Visitor of the schema that writes the commented scenario of `lockstep new`.
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <sstream>
