@@ -55,23 +55,6 @@ sim::LaunchOptions launch_options(const Case& value) {
 
 }  // namespace
 
-std::vector<ProcessSpec> processes_of(const Case& value) {
-  std::vector<ProcessSpec> processes = value.launch.processes;
-  if (processes.empty()) {
-    processes.resize(static_cast<std::size_t>(value.world.ranks));
-    for (std::size_t rank = 0; rank < processes.size(); ++rank) {
-      processes[rank].rank = static_cast<std::int64_t>(rank);
-    }
-  }
-  for (ProcessSpec& process : processes) {
-    process.world_size = process.world_size == 0 ? value.world.ranks : process.world_size;
-    if (process.interface.empty()) {
-      process.interface = value.launch.interface;
-    }
-  }
-  return processes;
-}
-
 bool is_failed_launch(const Run& run) {
   return std::any_of(run.ranks.begin(), run.ranks.end(), [](const RankRun& rank) {
     return rank.ending == Ending::kFailed && rank.at_phase == kPhase;

@@ -5,13 +5,11 @@
 #include <vector>
 
 #include "harness/case.h"
+#include "harness/case_facts.h"
 #include "harness/run.h"
 #include "sim/world.h"
 
 namespace lockstep::harness {
-
-/// Those of [launch], or one for each rank; world_size and interface filled in.
-std::vector<ProcessSpec> processes_of(const Case& value);
 
 /// Whether the subject ended before it could train.
 bool is_failed_launch(const Run& run);

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
+#include "harness/case_facts.h"
 #include "harness/judge/judge.h"
 #include "harness/snapshot.h"
-#include "harness/sync/faulty_communicator.h"
 
 namespace lockstep::harness {
 namespace {

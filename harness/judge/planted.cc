@@ -6,8 +6,8 @@
 #include <iterator>
 #include <set>
 
+#include "harness/case_facts.h"
 #include "harness/judge/judge.h"
-#include "harness/sync/faulty_communicator.h"
 
 namespace lockstep::harness {
 namespace {

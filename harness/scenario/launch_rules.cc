@@ -7,7 +7,7 @@
 #include <string>
 
 #include "core/host.h"
-#include "harness/launch.h"
+#include "harness/case_facts.h"
 #include "harness/scenario/rules.h"
 
 namespace lockstep::harness {

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "harness/case_facts.h"
 #include "harness/model.h"
 #include "harness/scenario/rules.h"
-#include "harness/sync/faulty_communicator.h"
 
 namespace lockstep::harness {
 

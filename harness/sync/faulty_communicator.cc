@@ -7,17 +7,12 @@
 
 #include <algorithm>
 #include <functional>
-#include <iterator>
 #include <utility>
 
 #include "core/error.h"
 
 namespace lockstep::harness {
 namespace {
-
-constexpr const char* kKinds[] = {"skip_wait",       "skip_collective", "swap_collectives",
-                                  "wrong_numel",     "wrong_dtype",     "transport_error",
-                                  "corrupt_payload", "slow_link",       "cut_link"};
 
 // More than are ever in flight at once in a scenario.
 constexpr std::size_t kIssuedMax = 1024;
@@ -87,25 +82,6 @@ WaitingIn waiting_in(const CollectiveRecord& record, std::size_t seq) {
 }
 
 }  // namespace
-
-bool is_collective_fault(const std::string& kind) {
-  return std::find(std::begin(kKinds), std::end(kKinds), kind) != std::end(kKinds);
-}
-
-bool happens_at_completion(const std::string& kind) {
-  return kind == "transport_error" || kind == "corrupt_payload" || kind == "slow_link" ||
-         kind == "cut_link";
-}
-
-bool is_process_fault(const std::string& kind) {
-  return kind == "exit" || kind == "crash" || kind == "stop";
-}
-
-std::string site_of(const FaultSpec& fault) {
-  const bool is_at_collective =
-      is_collective_fault(fault.kind) || (is_process_fault(fault.kind) && fault.bucket);
-  return fault.site.empty() && is_at_collective ? "bucket" : fault.site;
-}
 
 /// A collective on its way to the transport.
 struct FaultyCommunicator::Call {

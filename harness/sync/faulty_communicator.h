@@ -8,22 +8,11 @@
 #include <vector>
 
 #include "core/communicator.h"
-#include "harness/case.h"
+#include "harness/case_facts.h"
 #include "harness/disturbances.h"
 #include "harness/sync/recording_communicator.h"
 
 namespace lockstep::harness {
-
-/// Whether a fault of this kind happens to collectives; the table of FaultyCommunicator.
-bool is_collective_fault(const std::string& kind);
-/// Whether it befalls the rank's process: "exit", "crash", "stop".
-bool is_process_fault(const std::string& kind);
-
-/// Those that happen when the collective completes; the others when it is issued.
-bool happens_at_completion(const std::string& kind);
-
-/// What the collectives are for that a fault is about: "bucket", ...; empty: about none.
-std::string site_of(const FaultSpec& fault);
 
 /// Passes everything on to another communicator. Before that the [[at]] entries of its place are
 /// carried out; and the first [[fault]] of its place happens to it:

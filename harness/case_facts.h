@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What follows from a case alone, for its checks and for whoever carries it out; without LibTorch.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "harness/case.h"
+
+namespace lockstep::harness {
+
+/// Those of [launch], or one for each rank; world_size and interface filled in.
+std::vector<ProcessSpec> processes_of(const Case& value);
+
+/// The steps that a rank has inputs for, whatever its script does. Precondition: `steps_of_rank` is
+/// empty or has an entry for `rank`.
+std::int64_t given_steps(const TrainSpec& train, std::int64_t rank);
+
+/// Whether a fault of this kind happens to collectives; the table of FaultyCommunicator.
+bool is_collective_fault(const std::string& kind);
+/// Whether it befalls the rank's process: "exit", "crash", "stop".
+bool is_process_fault(const std::string& kind);
+
+/// Those that happen when the collective completes; the others when it is issued.
+bool happens_at_completion(const std::string& kind);
+
+/// What the collectives are for that a fault is about: "bucket", ...; empty: about none.
+std::string site_of(const FaultSpec& fault);
+
+}  // namespace lockstep::harness
