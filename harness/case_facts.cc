@@ -3,20 +3,11 @@
 #include "harness/case_facts.h"
 
 #include <algorithm>
-#include <iterator>
 #include <tuple>
 
 #include "harness/program.h"
 
 namespace lockstep::harness {
-
-namespace {
-
-constexpr const char* kKinds[] = {"skip_wait",       "skip_collective", "swap_collectives",
-                                  "wrong_numel",     "wrong_dtype",     "transport_error",
-                                  "corrupt_payload", "slow_link",       "cut_link"};
-
-}  // namespace
 
 std::vector<ProcessSpec> processes_of(const Case& value) {
   std::vector<ProcessSpec> processes = value.launch.processes;
@@ -38,25 +29,6 @@ std::vector<ProcessSpec> processes_of(const Case& value) {
 std::int64_t given_steps(const TrainSpec& train, std::int64_t rank) {
   return train.steps_of_rank.empty() ? train.steps
                                      : train.steps_of_rank[static_cast<std::size_t>(rank)];
-}
-
-bool is_collective_fault(const std::string& kind) {
-  return std::find(std::begin(kKinds), std::end(kKinds), kind) != std::end(kKinds);
-}
-
-bool happens_at_completion(const std::string& kind) {
-  return kind == "transport_error" || kind == "corrupt_payload" || kind == "slow_link" ||
-         kind == "cut_link";
-}
-
-bool is_process_fault(const std::string& kind) {
-  return kind == "exit" || kind == "crash" || kind == "stop";
-}
-
-std::string site_of(const FaultSpec& fault) {
-  const bool is_at_collective =
-      is_collective_fault(fault.kind) || (is_process_fault(fault.kind) && fault.bucket);
-  return fault.site.empty() && is_at_collective ? "bucket" : fault.site;
 }
 
 bool all_ranks_do(const Case& value, const AtSpec& at, std::int64_t step) {

@@ -17,15 +17,4 @@ std::vector<ProcessSpec> processes_of(const Case& value);
 /// empty or has an entry for `rank`.
 std::int64_t given_steps(const TrainSpec& train, std::int64_t rank);
 
-/// Whether a fault of this kind happens to collectives; the table of FaultyCommunicator.
-bool is_collective_fault(const std::string& kind);
-/// Whether it befalls the rank's process: "exit", "crash", "stop".
-bool is_process_fault(const std::string& kind);
-
-/// Those that happen when the collective completes; the others when it is issued.
-bool happens_at_completion(const std::string& kind);
-
-/// What the collectives are for that a fault is about: "bucket", ...; empty: about none.
-std::string site_of(const FaultSpec& fault);
-
 }  // namespace lockstep::harness

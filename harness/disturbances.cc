@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
+#include "harness/fault_kinds.h"
 #include "harness/program.h"
-#include "harness/sync/faulty_communicator.h"
 
 namespace lockstep::harness {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "harness/sync/faulty_communicator.h"
+#include "harness/fault_kinds.h"
 #include "harness/trainer.h"
 #include "sim/ring_order.h"
 

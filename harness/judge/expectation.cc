@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "harness/case_facts.h"
+#include "harness/fault_kinds.h"
 #include "harness/judge/judge.h"
 #include "harness/snapshot.h"
 

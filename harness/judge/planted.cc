@@ -3,22 +3,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <iterator>
 #include <set>
 
-#include "harness/case_facts.h"
+#include "harness/fault_kinds.h"
 #include "harness/judge/judge.h"
 
 namespace lockstep::harness {
 namespace {
-
-// What model, data, plan and wrapper are made of; [[fault]] entries of these kinds are there from
-// the beginning.
-constexpr const char* kAtConstruction[] = {
-    "no_initial_broadcast", "per_rank_init",      "same_batches", "forgotten_parameter",
-    "optimizer_on_copies",  "buffers_not_synced", "other_dtype",  "other_shape",
-    "local_batch_norm",     "join_divisor",       "shuffle_seed", "epoch_not_set",
-    "dropout_seed",         "model_not_loaded"};
 
 // An entry of [[at]] or [[fault]], as far as its place goes.
 struct Planted {
@@ -120,8 +111,8 @@ std::vector<std::string> complaints_about_planted(const Case& value, const Run& 
   }
   for (std::size_t i = 0; i < value.faults.size(); ++i) {
     const FaultSpec& fault = value.faults[i];
-    const bool at_construction = std::find(std::begin(kAtConstruction), std::end(kAtConstruction),
-                                           fault.kind) != std::end(kAtConstruction) ||
+    const FaultKind* const kind = find_fault_kind(fault.kind);
+    const bool at_construction = (kind != nullptr && !kind->has_steps()) ||
                                  (fault.kind == "replaced_parameter" && fault.steps.empty());
     if (!at_construction) {
       check({fmt::format("fault.{} ({})", i, fault.kind), fault.ranks, fault.steps, site_of(fault),

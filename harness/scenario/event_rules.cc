@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contradictions in [[at]] and [[fault]].
+// Contradictions in [[at]].
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -7,13 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "harness/at_actions.h"
 #include "harness/model.h"
 #include "harness/scenario/nearest_name.h"
 #include "harness/scenario/rules.h"
 
 namespace lockstep::harness {
-
-namespace {
 
 void check_below(const std::vector<std::int64_t>& values, std::int64_t limit,
                  const std::string& path, const std::string& key, const std::string& limit_key,
@@ -33,48 +32,16 @@ void check_who_and_when(const Case& value, const std::vector<std::int64_t>& rank
   check_below(steps, value.train.steps, path, "step", "train.steps", findings);
 }
 
-std::vector<std::string> actions_of(const AtSpec& at) {
-  std::vector<std::string> actions;
-  const auto add = [&](bool is_set, const char* key) {
-    if (is_set) actions.emplace_back(key);
-  };
-  add(!at.skip.empty(), "skip");
-  add(!at.exit_after.empty(), "exit_after");
-  add(!at.mute.empty(), "mute");
-  add(!at.freeze.empty(), "freeze");
-  add(!at.unfreeze.empty(), "unfreeze");
-  add(at.lr.has_value(), "lr");
-  add(!at.raise.empty(), "raise");
-  add(at.stall, "stall");
-  add(at.leave, "leave");
-  add(at.skip_step, "skip_step");
-  add(at.detach, "detach");
-  add(at.sleep_ms > 0, "sleep_ms");
-  add(!at.collective.empty(), "collective");
-  add(at.evaluate > 0, "evaluate");
-  add(at.reload, "reload");
-  add(at.add_buffer > 0, "add_buffer");
-  add(!at.without_loss.empty(), "without_loss");
-  add(at.samples.has_value(), "samples");
-  add(at.micro_batches.has_value(), "micro_batches");
-  add(at.bypass, "bypass");
-  add(at.copy_gradients, "copy_gradients");
-  add(!at.sync_buffers.empty(), "sync_buffers");
-  add(at.scale_buffers != 1.0, "scale_buffers");
-  add(at.keep_gradients, "keep_gradients");
-  add(at.ascend > 0.0, "ascend");
-  return actions;
-}
+namespace {
 
 void check_actions(const AtSpec& at, const std::string& path, std::vector<CaseFinding>& findings) {
   const std::vector<std::string> actions = actions_of(at);
   if (actions.empty()) {
-    findings.push_back({{path},
-                        "this [[at]] does nothing; expected one of skip, exit_after, mute, freeze, "
-                        "unfreeze, lr, raise, stall, leave, skip_step, detach, sleep_ms, "
-                        "collective, evaluate, reload, add_buffer, without_loss, samples, "
-                        "micro_batches, bypass, copy_gradients, sync_buffers, scale_buffers, "
-                        "keep_gradients, ascend"});
+    std::vector<const char*> known;
+    for (const AtAction& action : kAtActions) known.push_back(action.name);
+    findings.push_back(
+        {{path},
+         fmt::format("this [[at]] does nothing; expected one of {}", fmt::join(known, ", "))});
     return;
   }
   if (actions.size() > 1) {
@@ -201,108 +168,6 @@ void check_routes(const Case& value, std::vector<CaseFinding>& findings) {
   }
 }
 
-struct FaultRule {
-  const char* kind;
-  enum class Parameter { kNone, kOptional, kNeeded } parameter;
-  bool has_steps, has_ranks;
-};
-
-constexpr FaultRule kFaultRules[] = {
-    {"no_initial_broadcast", FaultRule::Parameter::kNone, false, false},
-    {"buffers_not_synced", FaultRule::Parameter::kNone, false, false},
-    {"join_divisor", FaultRule::Parameter::kNone, false, false},
-    {"per_rank_init", FaultRule::Parameter::kNone, false, true},
-    {"same_batches", FaultRule::Parameter::kNone, false, true},
-    {"optimizer_on_copies", FaultRule::Parameter::kNone, false, true},
-    {"forgotten_parameter", FaultRule::Parameter::kNeeded, false, true},
-    {"replaced_parameter", FaultRule::Parameter::kNeeded, true, true},
-    {"local_batch_norm", FaultRule::Parameter::kNone, false, true},
-    {"other_dtype", FaultRule::Parameter::kNeeded, false, true},
-    {"other_shape", FaultRule::Parameter::kNeeded, false, true},
-    {"shuffle_seed", FaultRule::Parameter::kNone, false, true},
-    {"epoch_not_set", FaultRule::Parameter::kNone, false, true},
-    {"dropout_seed", FaultRule::Parameter::kNone, false, true},
-    {"model_not_loaded", FaultRule::Parameter::kNone, false, true},
-    {"corrupt_gradient", FaultRule::Parameter::kOptional, true, true},
-    {"stale_gradient", FaultRule::Parameter::kOptional, true, true},
-};
-
-void check_fault(const Case& value, const FaultSpec& fault, const std::string& path,
-                 const KnownNames& names, std::vector<CaseFinding>& findings) {
-  FaultRule rule{"", FaultRule::Parameter::kNone, true, true};
-  for (const FaultRule& known : kFaultRules) {
-    if (fault.kind == known.kind) rule = known;
-  }
-  if (rule.parameter == FaultRule::Parameter::kNeeded && fault.parameter.empty()) {
-    findings.push_back({{path + ".kind"},
-                        fmt::format("fault \"{}\" happens to one parameter; expected parameter = "
-                                    "\"...\"",
-                                    fault.kind)});
-  }
-  if (rule.parameter == FaultRule::Parameter::kNone && !fault.parameter.empty()) {
-    findings.push_back({{path + ".parameter"},
-                        fmt::format("fault \"{}\" is not about one parameter; leave 'parameter' "
-                                    "out",
-                                    fault.kind)});
-  } else if (names.model_is_sound && !fault.parameter.empty()) {
-    check_names({fault.parameter}, names.parameters, path + ".parameter", "parameter", findings);
-  }
-  check_place(value, fault, path, findings);
-  if (fault.kind == "skip_wait" && !value.world.simulator_only) {
-    findings.push_back({{path + ".kind", "world.simulator_only"},
-                        "what comes of a forgotten wait is a matter of time on a real transport; "
-                        "expected world.simulator_only = true"});
-  }
-  if (!rule.has_steps && !fault.steps.empty()) {
-    findings.push_back(
-        {{path + ".step"},
-         fmt::format("fault \"{}\" happens before the first step; leave 'step' out", fault.kind)});
-  }
-  if (!rule.has_ranks && !fault.ranks.empty()) {
-    findings.push_back(
-        {{path + ".rank"},
-         fmt::format("fault \"{}\" is an option that all ranks share; leave 'rank' out",
-                     fault.kind)});
-  }
-  if (fault.kind == "clip_before_sync" && reduces_in_backward(value.ddp)) {
-    findings.push_back({{path + ".kind", "ddp.sync"},
-                        fmt::format("clip_before_sync cannot happen with ddp.sync = \"{}\", which "
-                                    "synchronises inside backward; expected ddp.sync = "
-                                    "\"per_parameter\" or \"flat\"",
-                                    value.ddp.sync)});
-  }
-  if (fault.kind == "clip_before_sync" && value.train.clip_norm == 0.0) {
-    findings.push_back({{path + ".kind"},
-                        "clip_before_sync needs gradient clipping; expected train.clip_norm "
-                        "above 0"});
-  }
-  if (fault.kind == "sync_before_last_micro_batch" && value.train.micro_batches < 2) {
-    findings.push_back({{path + ".kind", "train.micro_batches"},
-                        "sync_before_last_micro_batch needs at least two micro-batches; expected "
-                        "train.micro_batches above 1"});
-  }
-  check_fault_needs(value, fault, path, names, findings);
-  if (fault.kind == "local_batch_norm" && names.model_is_sound &&
-      !uses_sync_batch_norm(value.model)) {
-    findings.push_back({{path + ".kind", "model"},
-                        "local_batch_norm spoils a sync_batch_norm, and the model has none"});
-  }
-  const std::string& join = value.ddp.join;
-  if (fault.kind == "join_divisor" && (join == "off" || join == "throw")) {
-    findings.push_back(
-        {{path + ".kind", "ddp.join"},
-         fmt::format("join_divisor takes the other divisor than ddp.join says, which "
-                     "is \"{}\"; expected \"divide_by_initial\" or "
-                     "\"divide_by_active\"",
-                     join)});
-  }
-  if (fault.kind == "stop" && value.world.timeout_ms == 0) {
-    findings.push_back({{path + ".kind", "world.timeout_ms"},
-                        "a process that is stopped is longer so than its peers wait, and these "
-                        "wait for ever; expected world.timeout_ms above 0"});
-  }
-}
-
 }  // namespace
 
 void check_events(const Case& value, const KnownNames& names, std::vector<CaseFinding>& findings) {
@@ -339,15 +204,9 @@ void check_events(const Case& value, const KnownNames& names, std::vector<CaseFi
     check_parameters(value, at.freeze, path + ".freeze", names, findings);
     check_parameters(value, at.unfreeze, path + ".unfreeze", names, findings);
   }
-  if (names.model_is_sound && findings.size() == before) check_routes(value, findings);
-}
-
-void check_faults(const Case& value, const KnownNames& names, std::vector<CaseFinding>& findings) {
-  for (std::size_t i = 0; i < value.faults.size(); ++i) {
-    const FaultSpec& fault = value.faults[i];
-    const std::string path = fmt::format("fault.{}", i);
-    check_who_and_when(value, fault.ranks, fault.steps, path, findings);
-    check_fault(value, fault, path, names, findings);
+  if (names.model_is_sound && findings.size() == before) {
+    check_routes(value, findings);
+    check_without_effect(value, findings);
   }
 }
 

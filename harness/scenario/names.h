@@ -2,6 +2,9 @@
 // Names that a file may use, where there are many or several places know them.
 #pragma once
 
+#include <cstddef>
+
+#include "harness/fault_kinds.h"
 #include "harness/scenario/constraints.h"
 
 namespace lockstep::harness {
@@ -21,45 +24,10 @@ inline Choices sync_kinds() { return {{"ddp", "torch", "per_parameter", "flat", 
 
 /// Of [[fault]]; see FaultSpec.
 inline Choices fault_kinds() {
-  return {{"no_initial_broadcast",
-           "per_rank_init",
-           "same_batches",
-           "sum_not_mean",
-           "no_division",
-           "forgotten_parameter",
-           "mixed_steps",
-           "stale_gradient",
-           "sync_before_last_micro_batch",
-           "clip_before_sync",
-           "replaced_parameter",
-           "optimizer_on_copies",
-           "buffers_not_synced",
-           "corrupt_gradient",
-           "exit",
-           "crash",
-           "optimizer_not_loaded",
-           "other_dtype",
-           "other_shape",
-           "local_batch_norm",
-           "join_divisor",
-           "shuffle_seed",
-           "epoch_not_set",
-           "dropout_seed",
-           "window_scale",
-           "model_not_loaded",
-           "hook_raises",
-           "hook_result",
-           "stop",
-           "skip_wait",
-           "skip_collective",
-           "swap_collectives",
-           "wrong_numel",
-           "wrong_dtype",
-           "transport_error",
-           "corrupt_payload",
-           "slow_link",
-           "cut_link",
-           "bad_batch"}};
+  Choices choices = {};
+  std::size_t count = 0;
+  for (const FaultKind& kind : kFaultKinds) choices.names[count++] = kind.name;
+  return choices;
 }
 
 /// What explains the numbers, or how it came to an end.

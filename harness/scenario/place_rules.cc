@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/case_facts.h"
+#include "harness/fault_kinds.h"
 #include "harness/model.h"
 #include "harness/scenario/rules.h"
 

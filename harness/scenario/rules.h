@@ -24,6 +24,13 @@ void check_names(const std::vector<std::string>& given, const std::vector<std::s
                  const std::string& key, const std::string& what,
                  std::vector<CaseFinding>& findings);
 
+/// Every one of `values` exists: is below `limit`, which `limit_key` says.
+void check_below(const std::vector<std::int64_t>& values, std::int64_t limit,
+                 const std::string& path, const std::string& key, const std::string& limit_key,
+                 std::vector<CaseFinding>& findings);
+void check_who_and_when(const Case& value, const std::vector<std::int64_t>& ranks,
+                        const std::vector<std::int64_t>& steps, const std::string& path,
+                        std::vector<CaseFinding>& findings);
 void check_schedule(const Case& value, std::vector<CaseFinding>& findings);
 void check_launch(const Case& value, std::vector<CaseFinding>& findings);
 /// The ends that are expected, of ranks or of the processes of a launch.
@@ -34,6 +41,8 @@ void check_exactness(const Case& value, const KnownNames& names,
                      std::vector<CaseFinding>& findings);
 void check_events(const Case& value, const KnownNames& names, std::vector<CaseFinding>& findings);
 void check_faults(const Case& value, const KnownNames& names, std::vector<CaseFinding>& findings);
+/// Entries of [[at]] that set what is set already, wherever they are come to: they prove nothing.
+void check_without_effect(const Case& value, std::vector<CaseFinding>& findings);
 /// Whether the action holds for a whole forward or step, so that it has no place inside of it.
 bool holds_for_whole_step(const AtSpec& at);
 /// Where the entry happens, apart from its ranks and steps.
@@ -47,9 +56,6 @@ void check_shares(const Case& value, const AtSpec& at, const std::string& path,
                   std::vector<CaseFinding>& findings);
 void check_heads(const Case& value, const AtSpec& at, const std::string& path,
                  std::vector<CaseFinding>& findings);
-/// Mistakes that need something to spoil, and what that is.
-void check_fault_needs(const Case& value, const FaultSpec& fault, const std::string& path,
-                       const KnownNames& names, std::vector<CaseFinding>& findings);
 void check_expected_schedules(const Case& value, const ExpectSpec& expect, const std::string& path,
                               std::vector<CaseFinding>& findings);
 /// `path` is "expect", "expect.sim", "expect.gloo", "expect.torch" or "expect.torch.1".

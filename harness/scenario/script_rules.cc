@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What single events and faults need from the rest of the case.
+// What single events need from the rest of the case.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -56,44 +56,6 @@ void check_heads(const Case& value, const AtSpec& at, const std::string& path,
   if (!at.without_loss.empty() && at.without_loss.size() >= heads.size()) {
     findings.push_back({{path + ".without_loss", "model"},
                         "nothing is left of the loss; leave one head in, or use detach"});
-  }
-}
-
-void check_fault_needs(const Case& value, const FaultSpec& fault, const std::string& path,
-                       const KnownNames& names, std::vector<CaseFinding>& findings) {
-  const auto needs = [&](const char* kind, bool has, const std::string& key, const char* what) {
-    if (fault.kind == kind && !has) {
-      findings.push_back({{path + ".kind", key}, fmt::format("{} needs {}", fault.kind, what)});
-    }
-  };
-  const bool reloads =
-      std::any_of(value.at.begin(), value.at.end(), [](const AtSpec& at) { return at.reload; });
-  const bool short_windows = std::any_of(value.at.begin(), value.at.end(), [](const AtSpec& at) {
-    return at.micro_batches.has_value();
-  });
-  const bool has_hook = value.ddp.sync == "ddp" && value.ddp.hook != "none";
-  const bool drops = !names.model_is_sound || uses_dropout(value.model);
-  const char* const load = "something to load; expected an [[at]] with reload = true";
-  const char* const hook = "a hook; expected ddp.hook, and ddp.sync = \"ddp\"";
-  needs("optimizer_not_loaded", reloads, "at", load);
-  needs("model_not_loaded", reloads, "at", load);
-  needs("window_scale", short_windows, "at",
-        "a shorter window; expected an [[at]] with micro_batches");
-  needs("dropout_seed", drops, "model", "a dropout in the model");
-  needs("shuffle_seed", value.data.shuffle, "data.shuffle", "data.shuffle = true");
-  needs("epoch_not_set", value.data.shuffle, "data.shuffle", "data.shuffle = true");
-  needs("hook_raises", has_hook, "ddp.hook", hook);
-  needs("hook_result", has_hook, "ddp.hook", hook);
-  const bool by_parameter =
-      fault.by != "copy" && fault.by != "round_trip" && fault.by != "more_rows";
-  if (fault.by != "copy" && fault.kind != "replaced_parameter") {
-    findings.push_back({{path + ".by"},
-                        fmt::format("'by' says what a replaced_parameter becomes, and not what {} "
-                                    "does; leave it out",
-                                    fault.kind)});
-  } else if (by_parameter && names.model_is_sound) {
-    check_names({fault.by}, names.parameters, path + ".by",
-                "parameter (nor is it copy, round_trip or more_rows)", findings);
   }
 }
 

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/communicator.h"
-#include "harness/case_facts.h"
 #include "harness/disturbances.h"
+#include "harness/fault_kinds.h"
 #include "harness/sync/recording_communicator.h"
 
 namespace lockstep::harness {

@@ -178,5 +178,33 @@ TEST(ScenarioEventRulesTest, FaultsAreOnesThatCanHappen) {
               ElementsAre(finding("8:1", {"expected world.timeout_ms above 0"})));
 }
 
+TEST(ScenarioEventRulesTest, WhatIsSetAlreadyProvesNothing) {
+  EXPECT_THAT(findings_of(file_with("[[at]]\nlr = 0.1\n")),
+              ElementsAre(finding("8:1", {"changes nothing", "the learning rate is that"})));
+  EXPECT_THAT(findings_of(file_with("[[at]]\nstep = 1\nlr = 0.5\n[[at]]\nstep = 2\nlr = 0.5\n")),
+              ElementsAre(finding("12:1", {"changes nothing"})));
+  EXPECT_THAT(findings_of(file_with("[[at]]\nstep = 1\nlr = 0.5\n[[at]]\nstep = 2\nlr = 0.1\n")),
+              IsEmpty());
+  EXPECT_THAT(findings_of(file_with("[[at]]\nunfreeze = [\"left\"]\n")),
+              ElementsAre(finding("8:1", {"nothing of this is frozen"})));
+  EXPECT_THAT(findings_of(file_with("[[at]]\nstep = 1\nfreeze = [\"left\"]\n"
+                                    "[[at]]\nrank = 1\nstep = 2\nunfreeze = [\"left\"]\n")),
+              IsEmpty());
+  EXPECT_THAT(findings_of(file_with("[[at]]\nrank = 0\nfreeze = [\"left\"]\n"
+                                    "[[at]]\nrank = 1\nstep = 2\nunfreeze = [\"left\"]\n")),
+              ElementsAre(finding("13:1", {"nothing of this is frozen"})));
+}
+
+TEST(ScenarioEventRulesTest, FaultsHaveSomethingToSpoil) {
+  EXPECT_THAT(findings_of(file_with("[[fault]]\nkind = \"buffers_not_synced\"\n")),
+              ElementsAre(finding("8:1", {"needs buffers", "batch_norm"})));
+  // 64 samples are 8 steps of 2 ranks with 4 samples each.
+  EXPECT_THAT(findings_of(file_with("[[fault]]\nkind = \"epoch_not_set\"\n")),
+              ElementsAre(finding("8:1", {"needs a second epoch", "fewer data.samples"})));
+  EXPECT_THAT(findings_of(file_with("[data]\nsamples = 16\n[[fault]]\nkind = "
+                                    "\"epoch_not_set\"\n")),
+              IsEmpty());
+}
+
 }  // namespace
 }  // namespace lockstep::test
