@@ -2,176 +2,168 @@
 // Many cases in several processes, with results in order.
 #include "harness/suite.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <atomic>
-#include <cerrno>
 #include <cmath>
-#include <csignal>
-#include <cstring>
 #include <exception>
 #include <map>
-#include <memory>
+#include <utility>
 
 #include "core/check.h"
 #include "harness/scenario.h"
+#include "harness/signals_as_bytes.h"
 #include "harness/suite_worker.h"
 #include "harness/wall_clock.h"
 
 namespace lockstep::harness {
 
-namespace {
-
-// Where the handler writes; a handler can reach nothing else. -1: nobody listens.
-std::atomic<int> signal_pipe_fd{-1};
-
-extern "C" void write_signal(int signal) {
-  const int saved_errno = errno;
-  const auto byte = static_cast<unsigned char>(signal);
-  // A full pipe already holds enough to wake the reader.
-  [[maybe_unused]] const ssize_t written = write(signal_pipe_fd.load(), &byte, 1);
-  errno = saved_errno;
-}
-
-/// While it lives, the signals that concern a suite arrive as bytes on `fd()`. Handlers, not a
-/// blocked mask: LibTorch's libraries may run threads of their own, to which a signal that this
-/// thread blocks would be delivered, with its usual effect.
-class SignalsAsBytes {
+/// The processes of a suite and the signals that end them.
+class SuiteChildren {
  public:
-  SignalsAsBytes() {
-    if (pipe2(fds_, O_CLOEXEC | O_NONBLOCK) != 0) {
-      throw Error(fmt::format("no pipe for signals: {}", std::strerror(errno)));
-    }
-    old_pipe_ = signal_pipe_fd.exchange(fds_[1]);
-    for (std::size_t i = 0; i < kSignals.size(); ++i) {
-      struct sigaction action {};
-      sigaction(kSignals[i], nullptr, &old_actions_[i]);
-      action.sa_handler = write_signal;
-      action.sa_flags = SA_RESTART;
-      // What the caller ignores (nohup does) stays ignored; but a child that ends leaves no status
-      // behind where SIGCHLD is ignored.
-      if (old_actions_[i].sa_handler != SIG_IGN || kSignals[i] == SIGCHLD) {
-        sigaction(kSignals[i], &action, nullptr);
-      }
-    }
+  SuiteChildren(const SuiteOptions& options, const JudgeFunction& judge)
+      : context_{judge, options.process_start, options.process_end} {
+    workers.resize(static_cast<std::size_t>(options.jobs));
   }
-  ~SignalsAsBytes() {
-    for (std::size_t i = 0; i < kSignals.size(); ++i) {
-      sigaction(kSignals[i], &old_actions_[i], nullptr);
-    }
-    signal_pipe_fd = old_pipe_;
-    close(fds_[0]);
-    close(fds_[1]);
-  }
-  SignalsAsBytes(const SignalsAsBytes&) = delete;
-  SignalsAsBytes& operator=(const SignalsAsBytes&) = delete;
+  ~SuiteChildren() { end(); }
+  SuiteChildren(const SuiteChildren&) = delete;
+  SuiteChildren& operator=(const SuiteChildren&) = delete;
 
-  int fd() const { return fds_[0]; }
-
-  /// Takes all that have come; the first that asks to end, or 0.
-  int take() {
-    int ending = 0;
-    unsigned char byte = 0;
-    while (read(fds_[0], &byte, 1) == 1) {
-      if (byte != SIGCHLD && ending == 0) ending = byte;
+  void start(std::unique_ptr<SuiteWorker>& worker) {
+    std::vector<int> fds = {signals.fd()};
+    for (const auto& other : workers) {
+      if (other) fds.push_back(other->fd());
     }
-    return ending;
+    worker = std::make_unique<SuiteWorker>(context_, fds);
   }
+
+  /// All at once, so that their times to end do not add up.
+  void end() {
+    for (auto& worker : workers) {
+      if (worker) worker->ask_to_end();
+    }
+    for (auto& worker : workers) worker.reset();
+  }
+
+  /// The same for those with a case that nobody wants to know any more.
+  void end_busy() {
+    for (auto& worker : workers) {
+      if (worker && worker->in_flight()) worker->ask_to_end();
+    }
+    for (auto& worker : workers) {
+      if (worker && worker->in_flight()) worker.reset();
+    }
+  }
+
+  /// A first signal stays.
+  void take_signal() {
+    const int ending = signals.take();
+    if (signal == 0) signal = ending;
+  }
+
+  SignalsAsBytes signals;
+  int signal = 0;  ///< the first that has come
+  std::vector<std::unique_ptr<SuiteWorker>> workers;
 
  private:
-  static constexpr std::array<int, 4> kSignals = {SIGCHLD, SIGINT, SIGTERM, SIGHUP};
-  int fds_[2] = {-1, -1};
-  int old_pipe_ = -1;
-  std::array<struct sigaction, 4> old_actions_{};
+  const SuiteWorkerContext context_;
 };
 
-/// One call of run_suite. Cases are handed out in ascending order; results wait in `ready_` until
+namespace {
+
+/// A case that is to be handed out, or has been.
+struct Pending {
+  NamedCase named;
+  std::string text;
+};
+
+/// One call of Suite::run. Cases are handed out in ascending order; results wait in `ready_` until
 /// all before them have been passed on, so that `next_out_` is the first case not passed on.
 class SuiteRun {
  public:
-  SuiteRun(const std::vector<NamedCase>& cases, const SuiteOptions& options,
-           const JudgeFunction& judge, const SuiteEvents& events)
-      : cases_(cases),
-        options_(options),
-        events_(events),
-        num_cases_(static_cast<std::int64_t>(cases.size())),
-        context_{&cases, judge, options.process_start, options.process_end} {
-    summary_.num_cases = num_cases_;
-    summary_.jobs = std::max<std::int64_t>(1, std::min(options.jobs, num_cases_));
-    summary_.cores = std::min(summary_.jobs, available_cores());
+  SuiteRun(CaseSource& source, const SuiteOptions& options, const SuiteEvents& events)
+      : source_(source), options_(options), events_(events) {}
+
+  SuiteSummary run_here(const JudgeFunction& judge) {
+    const double start_s = wall_seconds();
+    summary_.jobs = summary_.cores = 1;
+    if (options_.process_start) options_.process_start();
+    while (!stopped_) {
+      const std::optional<NamedCase> named = source_.next();
+      if (!named) break;
+      take_result(num_given_++, judge_one(*named, judge));
+    }
+    if (options_.process_end) options_.process_end();
+    return summary(start_s);
   }
 
-  SuiteSummary run() {
+  SuiteSummary run_in(SuiteChildren& children) {
     const double start_s = wall_seconds();
-    if (options_.in_process) {
-      run_here();
-    } else {
-      run_in_children();
+    children.take_signal();
+    summary_.jobs = options_.jobs;
+    summary_.cores = std::min(options_.jobs, available_cores());
+    while (!stopped_ && children.signal == 0) {
+      prepare();
+      for (std::size_t slot = 0; slot < children.workers.size() && pending_; ++slot) {
+        feed(children, slot);
+        prepare();
+      }
+      if (!pending_ && in_flight_.empty()) break;
+      wait(children.signals.fd(), children.workers);
+      children.take_signal();
+      for (auto& worker : children.workers) check(worker);
     }
+    children.end_busy();
+    if (children.signal != 0) children.end();
+    summary_.signal = children.signal;
+    return summary(start_s);
+  }
+
+ private:
+  SuiteSummary summary(double start_s) {
+    summary_.num_cases = num_given_;
     summary_.seconds = wall_seconds() - start_s;
     return summary_;
   }
 
- private:
-  void run_here() {
-    summary_.jobs = summary_.cores = 1;
-    if (options_.process_start) options_.process_start();
-    for (std::int64_t i = 0; i < num_cases_ && !stopped_; ++i) {
-      take_result(i, judge_one(case_at(i), context_.judge));
-    }
-    if (options_.process_end) options_.process_end();
-  }
-
-  void run_in_children() {
-    SignalsAsBytes signals;
-    workers_.resize(static_cast<std::size_t>(summary_.jobs));
-    while (!stopped_ && next_out_ < num_cases_) {
-      for (auto& worker : workers_) feed(worker, signals.fd());
-      wait(signals.fd());
-      summary_.signal = signals.take();
-      for (auto& worker : workers_) check(worker);
-      if (summary_.signal != 0) break;
-    }
-    // All at once, so that their times to end do not add up.
-    for (auto& worker : workers_) {
-      if (worker) worker->ask_to_end();
-    }
-    workers_.clear();
+  /// Has the next case at hand before a process is there to take it.
+  void prepare() {
+    // After a failure, with fail_fast, only what lies before it is still of interest.
+    if (pending_ || num_given_ > last_wanted_) return;
+    std::optional<NamedCase> named = source_.next();
+    if (!named) return;
+    pending_ = Pending{*std::move(named), {}};
+    pending_->text = print_case(pending_->named.value);
+    ++num_given_;
   }
 
   /// Gives an idle worker the next case, and starts it if need be.
-  void feed(std::unique_ptr<SuiteWorker>& worker, int signal_fd) {
-    // After a failure, with fail_fast, only what lies before it is still of interest.
-    if (next_in_ >= num_cases_ || next_in_ > last_wanted_) return;
+  void feed(SuiteChildren& children, std::size_t slot) {
+    auto& worker = children.workers[slot];
+    const std::int64_t index = num_given_ - 1;
+    if (index > last_wanted_) return;
     if (worker && worker->in_flight()) return;
-    if (!worker) {
-      std::vector<int> fds = {signal_fd};
-      for (const auto& other : workers_) {
-        if (other) fds.push_back(other->fd());
-      }
-      worker = std::make_unique<SuiteWorker>(context_, fds);
-    }
-    if (worker->hand_out(next_in_, wall_seconds() + options_.case_timeout_s)) {
-      ++next_in_;
+    if (!worker) children.start(worker);
+    const CaseText text{pending_->named.file, pending_->named.name, pending_->text};
+    if (events_.case_begins) events_.case_begins(static_cast<std::int64_t>(slot), text);
+    if (worker->hand_out(index, text, wall_seconds() + options_.case_timeout_s)) {
+      in_flight_.emplace(index, *std::move(pending_));
+      pending_.reset();
     } else {
       worker.reset();  // It died between two cases; the next round starts another.
     }
   }
 
   /// Sleeps until something arrives, a process ends, or a case's time is over.
-  void wait(int signal_fd) {
+  void wait(int signal_fd, const std::vector<std::unique_ptr<SuiteWorker>>& workers) {
     std::vector<pollfd> polled = {{signal_fd, POLLIN, 0}};
     double timeout_s = 3600.0;
     const double now_s = wall_seconds();
-    for (const auto& worker : workers_) {
+    for (const auto& worker : workers) {
       if (!worker) {
-        if (next_in_ < num_cases_ && next_in_ <= last_wanted_) timeout_s = 0.0;
+        if (pending_ && num_given_ - 1 <= last_wanted_) timeout_s = 0.0;
         continue;
       }
       polled.push_back({worker->fd(), POLLIN, 0});
@@ -190,7 +182,7 @@ class SuiteRun {
     try {
       if (auto result = worker->receive()) take_result(*index, std::move(*result));
     } catch (const UsageError& error) {
-      take_result(*index, undecided(case_at(*index), error.what()));
+      take_result(*index, undecided(in_flight_.at(*index).named, error.what()));
     }
     const bool over_time = worker->in_flight() && wall_seconds() > worker->deadline_s();
     if (!dead && !worker->disconnected() && !over_time) return;
@@ -214,16 +206,19 @@ class SuiteRun {
         end.empty() ? fmt::format("not judged within {} s (--case-timeout); its process was ended",
                                   options_.case_timeout_s)
                     : fmt::format("the process that judged this case ended with {}", end);
-    CaseResult result = undecided(case_at(index), what);
+    CaseResult result = undecided(in_flight_.at(index).named, what);
     if (end.empty()) result.seconds = options_.case_timeout_s;
     if (signal != 0) result.outcome.kind = OutcomeKind::kCrash;
     return result;
   }
 
   void take_result(std::int64_t index, CaseResult result) {
+    in_flight_.erase(index);
     const Verdict verdict = verdict_of(result);
     const bool bad = verdict == Verdict::kFailed || verdict == Verdict::kDefect;
-    if (bad && options_.fail_fast) last_wanted_ = std::min(last_wanted_, index);
+    if ((bad && options_.fail_fast) || (events_.ends_at && events_.ends_at(result))) {
+      last_wanted_ = std::min(last_wanted_, index);
+    }
     ready_.emplace(index, std::move(result));
     ++num_done_;
     if (events_.progress) events_.progress(num_done_);
@@ -238,21 +233,16 @@ class SuiteRun {
     }
   }
 
-  const NamedCase& case_at(std::int64_t index) const {
-    return cases_.at(static_cast<std::size_t>(index));
-  }
-
   static constexpr double kGrace_s = 2.0;
 
-  const std::vector<NamedCase>& cases_;
+  CaseSource& source_;
   const SuiteOptions& options_;
   const SuiteEvents& events_;
-  const std::int64_t num_cases_;
-  const SuiteWorkerContext context_;
-  std::vector<std::unique_ptr<SuiteWorker>> workers_;
+  std::optional<Pending> pending_;
+  std::map<std::int64_t, Pending> in_flight_;
   std::map<std::int64_t, CaseResult> ready_;
-  std::int64_t next_in_ = 0, next_out_ = 0, num_done_ = 0;
-  std::int64_t last_wanted_ = INT64_MAX;  ///< the first failure, with fail_fast
+  std::int64_t num_given_ = 0, next_out_ = 0, num_done_ = 0;
+  std::int64_t last_wanted_ = INT64_MAX;  ///< the first behind which nothing is wanted
   bool stopped_ = false;
   SuiteSummary summary_;
 };
@@ -283,12 +273,35 @@ CaseResult judge_one(const NamedCase& named, const JudgeFunction& judge) {
   return result;
 }
 
-SuiteSummary run_suite(const std::vector<NamedCase>& cases, const SuiteOptions& options,
-                       const JudgeFunction& judge, const SuiteEvents& events) {
+std::optional<NamedCase> ListedCases::next() {
+  if (num_given_ == cases_.size()) return std::nullopt;
+  return cases_[num_given_++];
+}
+
+Suite::Suite(const SuiteOptions& options, const JudgeFunction& judge)
+    : options_(options), judge_(judge) {
   LOCKSTEP_USAGE(options.jobs >= 1, "jobs = {}, must be at least 1", options.jobs);
   LOCKSTEP_USAGE(options.case_timeout_s > 0, "a case needs some time, not {} s",
                  options.case_timeout_s);
-  return SuiteRun(cases, options, judge, events).run();
+  if (!options.in_process) children_ = std::make_unique<SuiteChildren>(options_, judge_);
+}
+
+Suite::~Suite() = default;
+
+SuiteSummary Suite::run(CaseSource& source, const SuiteEvents& events) {
+  SuiteRun run(source, options_, events);
+  return children_ ? run.run_in(*children_) : run.run_here(judge_);
+}
+
+SuiteSummary run_suite(const std::vector<NamedCase>& cases, const SuiteOptions& options,
+                       const JudgeFunction& judge, const SuiteEvents& events) {
+  const auto num_cases = static_cast<std::int64_t>(cases.size());
+  SuiteOptions needed = options;
+  needed.jobs = std::min(options.jobs, std::max<std::int64_t>(1, num_cases));
+  ListedCases source(cases);
+  SuiteSummary summary = Suite(needed, judge).run(source, events);
+  summary.num_cases = num_cases;
+  return summary;
 }
 
 std::int64_t available_cores() {

@@ -15,11 +15,12 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <utility>
 
 #include "core/check.h"
 #include "harness/report/case_json.h"
 #include "harness/report/printable.h"
-#include "harness/suite.h"
+#include "harness/scenario.h"
 #include "harness/wall_clock.h"
 
 namespace lockstep::harness {
@@ -51,13 +52,40 @@ bool receive_all(int fd, void* bytes, std::size_t num_bytes) {
   return true;
 }
 
+using Lengths = std::array<std::uint64_t, 3>;
+
+bool send_case(int fd, const CaseText& sent) {
+  const Lengths lengths = {sent.file.size(), sent.name.size(), sent.text.size()};
+  std::string bytes(sizeof lengths, '\0');
+  std::memcpy(bytes.data(), lengths.data(), sizeof lengths);
+  bytes += sent.file + sent.name + sent.text;
+  return send_all(fd, bytes.data(), bytes.size());
+}
+
+/// Blocks until there is one; false once the connection is closed.
+bool receive_case(int fd, CaseText& received) {
+  Lengths lengths{};
+  if (!receive_all(fd, lengths.data(), sizeof lengths)) return false;
+  std::string bytes(lengths[0] + lengths[1] + lengths[2], '\0');
+  if (!receive_all(fd, bytes.data(), bytes.size())) return false;
+  received = {bytes.substr(0, lengths[0]), bytes.substr(lengths[0], lengths[1]),
+              bytes.substr(lengths[0] + lengths[1])};
+  return true;
+}
+
+CaseResult judge_text(const CaseText& received, const SuiteWorkerContext& context) {
+  NamedCase named{received.file, received.name, {}};
+  return judge_one(named, [&](const NamedCase&) {
+    named.value = std::move(parse_scenario_text(received.text, received.file).at(0).value);
+    return context.judge(named);
+  });
+}
+
 /// The child's work; returns when the parent closes the connection.
 void serve(const SuiteWorkerContext& context, int fd) {
-  std::int64_t index = 0;
-  while (receive_all(fd, &index, sizeof index)) {
-    const CaseResult result =
-        judge_one(context.cases->at(static_cast<std::size_t>(index)), context.judge);
-    const std::string text = case_result_to_json(result);
+  CaseText received;
+  while (receive_case(fd, received)) {
+    const std::string text = case_result_to_json(judge_text(received, context));
     const auto num_bytes = static_cast<std::uint64_t>(text.size());
     if (!send_all(fd, &num_bytes, sizeof num_bytes)) return;
     if (!send_all(fd, text.data(), text.size())) return;
@@ -125,8 +153,8 @@ SuiteWorker::~SuiteWorker() {
   close(fd_);
 }
 
-bool SuiteWorker::hand_out(std::int64_t index, double deadline_s) {
-  const bool sent = send_all(fd_, &index, sizeof index);
+bool SuiteWorker::hand_out(std::int64_t index, const CaseText& text, double deadline_s) {
+  const bool sent = send_case(fd_, text);
   // A child that did not live to see its first case has lost it, or starting would never end.
   if (!sent && has_answered_) return false;
   in_flight_ = index;

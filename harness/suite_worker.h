@@ -10,15 +10,14 @@
 #include <string>
 #include <vector>
 
-#include "harness/case.h"
 #include "harness/outcome.h"
+#include "harness/suite.h"
 
 namespace lockstep::harness {
 
 /// What a child is born with; all of it outlives the worker.
 struct SuiteWorkerContext {
-  const std::vector<NamedCase>* cases = nullptr;
-  std::function<CaseResult(const NamedCase&)> judge;
+  JudgeFunction judge;
   std::function<void()> process_start;  ///< may be empty
   std::function<void()> process_end;    ///< may be empty
 };
@@ -26,8 +25,9 @@ struct SuiteWorkerContext {
 /// The child leads a process group of its own, so that whatever it starts ends with it, and gets
 /// SIGTERM when its parent dies. It ends when its parent closes the connection.
 ///
-/// Protocol, over one socket pair: the parent sends the index of a case (8 bytes), the child
-/// answers with the length of the result (8 bytes) and the result as JSON.
+/// Protocol, over one socket pair: the parent sends the lengths (8 bytes each) of a case's file,
+/// name and text, and then these; the child answers with the length of the result (8 bytes) and the
+/// result as JSON.
 class SuiteWorker {
  public:
   /// Forks. `parent_fds` are closed in the child: connections of other workers, and the like.
@@ -40,13 +40,13 @@ class SuiteWorker {
 
   int fd() const { return fd_; }
   pid_t pid() const { return pid_; }
-  /// The case in progress.
+  /// The case in progress, by its number.
   std::optional<std::int64_t> in_flight() const { return in_flight_; }
   double deadline_s() const { return deadline_s_; }
 
   /// False if the child has ended since its last result. One that ended before its first case loses
   /// it all the same: the case is in flight, and `dead` becomes true.
-  bool hand_out(std::int64_t index, double deadline_s);
+  bool hand_out(std::int64_t index, const CaseText& text, double deadline_s);
 
   /// Takes what has arrived; never blocks. The result of the case in flight once it is complete.
   /// Errors: UsageError for bytes that are no result.
