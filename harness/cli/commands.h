@@ -26,6 +26,10 @@ void add_replay_command(CLI::App& app, int& exit_status);
 void add_simulate_command(CLI::App& app, int& exit_status);
 void add_launch_command(CLI::App& app, int& exit_status);
 
+#ifdef LOCKSTEP_WITH_FUZZ
+void add_fuzz_command(CLI::App& app, int& exit_status);
+#endif
+
 /// The command never returns.
 void add_worker_command(CLI::App& app);
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <limits>
 
 #include "core/check.h"
@@ -16,7 +17,12 @@
 #include "harness/execute/transport.h"
 #include "harness/executor.h"
 #include "harness/judge/judge.h"
+#include "harness/scenario.h"
 #include "harness/scenario/nearest_name.h"
+#ifdef LOCKSTEP_WITH_FUZZ
+#include "harness/fuzz/predict.h"
+#include "harness/fuzz/properties.h"
+#endif
 
 namespace lockstep::harness::cli {
 
@@ -77,10 +83,22 @@ std::uint64_t parse_seed(const std::string& text) {
   return static_cast<std::uint64_t>(seed);
 }
 
+void parse_shard(const std::string& text, Selection& selection) {
+  std::int64_t shard = 0, num_shards = 0;
+  int num_read = 0;
+  const int num_fields = std::sscanf(text.c_str(), "%9ld/%9ld%n", &shard, &num_shards, &num_read);
+  const bool whole = num_fields == 2 && static_cast<std::size_t>(num_read) == text.size();
+  LOCKSTEP_USAGE(whole && shard >= 1 && shard <= num_shards,
+                 "--shard takes I/N, such as 1/4, not '{}'", text);
+  selection.shard = shard;
+  selection.num_shards = num_shards;
+}
+
 std::string replay_options(const JudgingOptions& judging, const Selection& selection) {
   std::string out;
   if (judging.backend != "sim") out += " --backend " + judging.backend;
   if (!judging.against.empty()) out += " --against " + judging.against;
+  if (judging.properties != 0) out += fmt::format(" --properties {}", judging.properties);
   if (!selection.sync.empty()) out += " --sync " + selection.sync;
   if (selection.seed) out += fmt::format(" --seed {}", *selection.seed);
   // Last, where replay_command puts a run's own schedule in its place.
@@ -113,7 +131,22 @@ CaseResult CaseJudge::judge(const NamedCase& named) {
   judge_options.against_torch = options_.against == "torch";
   judge_options.simulator = executors_->simulator.get();
   judge_options.executor = executors_->subject.get();
-  return judge_case(named, judge_options);
+  CaseResult result = judge_case(named, judge_options);
+  look_at_properties(named.value, result);
+  return result;
+}
+
+void CaseJudge::look_at_properties(const Case& value, CaseResult& result) {
+#ifdef LOCKSTEP_WITH_FUZZ
+  if (options_.properties == 0 || !result.as_expected || fuzz::has_mistake(value)) return;
+  Executor& executor = options_.backend == "sim" ? *executors_->simulator : *executors_->subject;
+  result.broken_properties = fuzz::broken_properties(value, executor, options_.properties);
+  if (result.broken_properties.empty()) return;
+  result.as_expected = false;
+  result.replay_toml = print_case(value);
+#else
+  (void)value, (void)result;
+#endif
 }
 
 void CaseJudge::end() { executors_.reset(); }

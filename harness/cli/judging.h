@@ -17,6 +17,9 @@ struct JudgingOptions {
   std::string backend = "sim";
   std::optional<double> hang_after_s;  ///< real transports only
   std::string against;                 ///< "torch": compare with PyTorch's reducer; empty: no
+  /// How many relations to other runs a script without a mistake is held against (see
+  /// fuzz/properties.h); < 0: all.
+  std::int64_t properties = 0;
 };
 
 /// Errors: UsageError for a backend that is unknown or not built, and for options that do not
@@ -26,6 +29,9 @@ void check_judging_options(const JudgingOptions& options);
 /// The value of --seed. Errors: UsageError unless it is an integer from 0 to 2^63 - 1, as in a
 /// file.
 std::uint64_t parse_seed(const std::string& text);
+
+/// "2/5" into its parts. Errors: UsageError for anything else.
+void parse_shard(const std::string& text, Selection& selection);
 
 /// What must be said again to replay one case of a run; see SuiteInfo::replay_options.
 std::string replay_options(const JudgingOptions& judging, const Selection& selection);
@@ -50,6 +56,8 @@ class CaseJudge {
 
  private:
   struct Executors;
+  void look_at_properties(const Case& value, CaseResult& result);
+
   const JudgingOptions options_;
   const std::int64_t ranks_max_;
   std::unique_ptr<Executors> executors_;

@@ -73,6 +73,9 @@ int main_function(int argc, char** argv) {
   add_replay_command(app, exit_status);
   add_simulate_command(app, exit_status);
   add_launch_command(app, exit_status);
+#ifdef LOCKSTEP_WITH_FUZZ
+  add_fuzz_command(app, exit_status);
+#endif
   add_worker_command(app);
   if (argc < 2) {
     fmt::print(stderr, "{}", app.help());

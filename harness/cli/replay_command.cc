@@ -139,6 +139,9 @@ void add_replay_command(CLI::App& app, int& exit_status) {
   command->add_option_function<std::string>(
       "--seed", [options](const std::string& text) { options->selection.seed = parse_seed(text); },
       "Replaces the seed");
+  command->add_option("--properties", options->judging.properties,
+                      "Relations to other runs that scripts without a mistake are held against; "
+                      "-1: all that apply (default 0)");
   command->add_option(
       "--hang-after", options->judging.hang_after_s,
       "Real transports: seconds without progress that make a deadlock (default 10)");

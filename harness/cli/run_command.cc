@@ -48,18 +48,6 @@ struct RunOptions {
   bool verbose = false;
 };
 
-/// "2/5" into its parts.
-/// Errors: UsageError for anything else.
-void parse_shard(const std::string& text, Selection& selection) {
-  std::int64_t shard = 0, num_shards = 0;
-  int num_read = 0;
-  const int num_fields = std::sscanf(text.c_str(), "%9ld/%9ld%n", &shard, &num_shards, &num_read);
-  const bool whole = num_fields == 2 && static_cast<std::size_t>(num_read) == text.size();
-  LOCKSTEP_USAGE(whole, "--shard takes I/N, such as 1/4, not '{}'", text);
-  selection.shard = shard;
-  selection.num_shards = num_shards;
-}
-
 /// What is judged: cases in child processes, then studies in this one.
 struct Chosen {
   std::vector<NamedCase> cases;
@@ -209,6 +197,9 @@ void add_options(CLI::App& command, RunOptions& options) {
       "I/N: every Nth case, from the Ith on");
   command.add_option("--junit", options.junit_path, "Write JUnit XML to this file; - is stdout");
   command.add_option("--json", options.json_path, "Write JSON to this file; - is stdout");
+  command.add_option("--properties", options.judging.properties,
+                     "Relations to other runs that scripts without a mistake are held against; "
+                     "-1: all that apply (default 0)");
   command.add_option("--hang-after", options.judging.hang_after_s,
                      "Real transports: seconds without progress that make a deadlock (default 10)");
   command

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <string>
 
 #include "harness/wall_clock.h"
 
@@ -23,7 +24,8 @@ void Progress::update(std::int64_t num_done) {
   if (now_s - last_s_ < kInterval_s) return;
   const double spent_s = now_s - start_s_;
   const double rate = spent_s > 0 ? static_cast<double>(num_done) / spent_s : 0.0;
-  fmt::print(stderr, "\r{} of {} cases, {:.1f} cases/s\x1b[K", num_done, num_cases_, rate);
+  const std::string of = num_cases_ == kUnknown ? "" : fmt::format(" of {}", num_cases_);
+  fmt::print(stderr, "\r{}{} cases, {:.1f} cases/s\x1b[K", num_done, of, rate);
   std::fflush(stderr);
   visible_ = true;
   last_s_ = now_s;

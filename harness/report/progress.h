@@ -9,6 +9,9 @@ namespace lockstep::harness {
 /// One line on the standard error that overwrites itself; nothing at all if that is no terminal.
 class Progress {
  public:
+  /// Of a run whose end is not known.
+  static constexpr std::int64_t kUnknown = -1;
+
   explicit Progress(std::int64_t num_cases);
   ~Progress();
   Progress(const Progress&) = delete;

@@ -102,6 +102,10 @@ std::string describe_case(const CaseResult& result, const CaseTextOptions& optio
   for (const std::string& complaint : result.complaints) {
     body += fmt::format("  not as expected: {}\n", indented(complaint, "    "));
   }
+  for (const BrokenProperty& property : result.broken_properties) {
+    body += fmt::format("  property {} does not hold: {}\n", property.name,
+                        indented(property.difference, "    "));
+  }
   if (result.equals_simulator.has_value()) {
     body += fmt::format("  final parameters, bit for bit: {} the simulator's\n",
                         *result.equals_simulator ? "equal to" : "DIFFERENT from");
