@@ -11,8 +11,44 @@
 #include "core/distributed_sampler.h"
 #include "harness/case_facts.h"
 #include "harness/dataset.h"
+#include "harness/step_parts.h"
 
 namespace lockstep::harness {
+
+Route route_at(const Case& value, std::int64_t rank, std::int64_t step, std::int64_t micro,
+               std::int64_t forward) {
+  Route route;
+  for (const AtSpec& at : value.at) {
+    if (!at.is_routing() || !covers(at.ranks, rank) || !covers(at.steps, step) ||
+        at.micro_batch.value_or(micro) != micro || at.forward.value_or(forward) != forward) {
+      continue;
+    }
+    route.skip.insert(route.skip.end(), at.skip.begin(), at.skip.end());
+    route.without_loss.insert(route.without_loss.end(), at.without_loss.begin(),
+                              at.without_loss.end());
+    if (!at.exit_after.empty()) {
+      route.exit_after = at.exit_after;
+    }
+    route.mute.insert(route.mute.end(), at.mute.begin(), at.mute.end());
+  }
+  for (std::vector<std::string>* names : {&route.skip, &route.mute, &route.without_loss}) {
+    std::sort(names->begin(), names->end());
+    names->erase(std::unique(names->begin(), names->end()), names->end());
+  }
+  return route;
+}
+
+std::int64_t samples_in(const Case& value, std::int64_t rank, std::int64_t step,
+                        std::int64_t micro) {
+  std::int64_t count = value.train.batch_per_rank / value.train.micro_batches;
+  for (const AtSpec& at : value.at) {
+    if (at.samples && covers(at.ranks, rank) && covers(at.steps, step) &&
+        at.micro_batch.value_or(micro) == micro) {
+      count = *at.samples;
+    }
+  }
+  return count;
+}
 
 namespace {
 
@@ -40,29 +76,6 @@ bool has_fault(const Case& value, const std::string& kind, std::int64_t rank, st
   });
 }
 
-Route route_at(const Case& value, std::int64_t rank, std::int64_t step, std::int64_t micro,
-               std::int64_t forward) {
-  Route route;
-  for (const AtSpec& at : value.at) {
-    if (!at.is_routing() || !covers(at.ranks, rank) || !covers(at.steps, step) ||
-        at.micro_batch.value_or(micro) != micro || at.forward.value_or(forward) != forward) {
-      continue;
-    }
-    route.skip.insert(route.skip.end(), at.skip.begin(), at.skip.end());
-    route.without_loss.insert(route.without_loss.end(), at.without_loss.begin(),
-                              at.without_loss.end());
-    if (!at.exit_after.empty()) {
-      route.exit_after = at.exit_after;
-    }
-    route.mute.insert(route.mute.end(), at.mute.begin(), at.mute.end());
-  }
-  for (std::vector<std::string>* names : {&route.skip, &route.mute, &route.without_loss}) {
-    std::sort(names->begin(), names->end());
-    names->erase(std::unique(names->begin(), names->end()), names->end());
-  }
-  return route;
-}
-
 // A window of another length is agreed on by all ranks, or it is a mistake of those that have it.
 std::int64_t micro_batches_in(const Case& value, Role role, std::int64_t rank, std::int64_t step) {
   std::int64_t count = value.train.micro_batches;
@@ -70,18 +83,6 @@ std::int64_t micro_batches_in(const Case& value, Role role, std::int64_t rank, s
     if (at.micro_batches && covers(at.ranks, rank) && covers(at.steps, step) &&
         (role == Role::kSubject || all_ranks_do(value, at, step))) {
       count = *at.micro_batches;
-    }
-  }
-  return count;
-}
-
-std::int64_t samples_in(const Case& value, std::int64_t rank, std::int64_t step,
-                        std::int64_t micro) {
-  std::int64_t count = value.train.batch_per_rank / value.train.micro_batches;
-  for (const AtSpec& at : value.at) {
-    if (at.samples && covers(at.ranks, rank) && covers(at.steps, step) &&
-        at.micro_batch.value_or(micro) == micro) {
-      count = *at.samples;
     }
   }
   return count;

@@ -8,7 +8,11 @@
 
 namespace lockstep::harness::fuzz {
 
-/// Scripts of a space; they shrink as `smaller` says.
-rc::Gen<Case> scripts(const Space& space);
+/// Scripts of a space.
+inline rc::Gen<Case> scripts(const Space& space) {
+  return [space](const rc::Random& random, int) {
+    return rc::shrinkable::just(draw_script(space, random));
+  };
+}
 
 }  // namespace lockstep::harness::fuzz
