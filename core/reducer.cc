@@ -278,9 +278,12 @@ void Reducer::expect_local_backward_of(const std::vector<at::Tensor*>& outputs) 
 void Reducer::end_local_backward() { in_local_backward_ = false; }
 
 // Runs before `finalize`, which is queued later in the same backward. What is not launched by now
-// will not be in this backward.
+// will not be in this backward, unless nothing was used: then `complete_all_unused` is still to come.
 void Reducer::check_backward_ended() {
   end_queued_ = false;
+  if (all_unused() && !has_marked_unused_) {
+    return;
+  }
   if (!armed_ || counts_hooks() || next_bucket_ == buckets_.size() ||
       ++num_backwards_ < checks_.backwards_per_forward) {
     return;

@@ -38,7 +38,8 @@ at::Tensor exchange(const at::Tensor& given, Communicator& communicator) {
   const at::Tensor gathered = at::empty(gathered_sizes, input.options());
   communicator.all_gather(gathered, input, {CallSite::kScript, -1, -1})->wait();
   const std::int64_t chunk = input.size(0) / num_ranks;
-  return gathered.narrow(1, communicator.rank() * chunk, chunk).reshape(input.sizes());
+  // Contiguous, for a kernel may add up in another order over rows that lie apart.
+  return gathered.narrow(1, communicator.rank() * chunk, chunk).reshape(input.sizes()).contiguous();
 }
 
 class ExchangeChunks : public torch::autograd::Function<ExchangeChunks> {
