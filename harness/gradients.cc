@@ -2,9 +2,12 @@
 // Clearing, clipping and following gradients.
 #include "harness/gradients.h"
 
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
 #include <torch/types.h>
 
 #include <cmath>
+#include <set>
 
 #include "harness/snapshot.h"
 
@@ -66,6 +69,34 @@ void restore(std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>&
   for (std::size_t i = 0; i < values.size(); ++i) {
     parameters[i].copy_(values[i]);
   }
+}
+
+std::vector<bool> lie_behind(const std::vector<at::Tensor>& outputs,
+                             const std::vector<at::Tensor>& parameters) {
+  std::set<const torch::autograd::Node*> seen;
+  std::vector<const torch::autograd::Node*> open;
+  const auto meet = [&](const torch::autograd::Edge& edge) {
+    const torch::autograd::Node* node = edge.function.get();
+    if (node != nullptr && seen.insert(node).second) {
+      open.push_back(node);
+    }
+  };
+  for (const at::Tensor& output : outputs) {
+    meet(torch::autograd::impl::gradient_edge(output));
+  }
+  while (!open.empty()) {
+    const torch::autograd::Node* node = open.back();
+    open.pop_back();
+    for (const torch::autograd::Edge& edge : node->next_edges()) {
+      meet(edge);
+    }
+  }
+  std::vector<bool> behind;
+  for (const at::Tensor& parameter : parameters) {
+    behind.push_back(seen.count(torch::autograd::impl::gradient_edge(parameter).function.get()) >
+                     0);
+  }
+  return behind;
 }
 
 }  // namespace lockstep::harness

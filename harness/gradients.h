@@ -25,4 +25,9 @@ std::vector<at::Tensor> move_by_gradients(std::vector<at::Tensor>& parameters, d
 /// Puts those values back; none: nothing to do.
 void restore(std::vector<at::Tensor>& parameters, const std::vector<at::Tensor>& values);
 
+/// Which of `parameters` lie behind `outputs` in the graph: a backward from these comes by, be it
+/// with a gradient or with none.
+std::vector<bool> lie_behind(const std::vector<at::Tensor>& outputs,
+                             const std::vector<at::Tensor>& parameters);
+
 }  // namespace lockstep::harness

@@ -41,6 +41,11 @@ bool is_one_process(const Case& value) {
   const bool has_samples =
       any_event(value, [](const AtSpec& at) { return at.samples.has_value(); });
   if (has_samples && !is_sum && train.mean_over != "all") return false;
+  // It has the whole window in one micro-batch, and leaves none of it out.
+  if (train.zero_grad == "never" && train.micro_batches > 1 &&
+      any_event(value, [](const AtSpec& at) { return at.skip_step; })) {
+    return false;
+  }
   if (!is_uneven(value)) return true;
   // Inside join: what counts as a mean is not that of the samples that are left.
   const bool every =

@@ -54,6 +54,15 @@ bool needs_a_search(const Facts& facts) {
   });
 }
 
+// Checked mode looks at each forward before any backward.
+bool needs_each_forward(const Facts& facts) {
+  if (!is_dynamic(facts) || facts.value.ddp.checks != "full") return false;
+  const std::vector<Place> all = facts.places();
+  return std::any_of(all.begin(), all.end(), [&](const Place& place) {
+    return place.syncs && leaves_out(facts, place.trained);
+  });
+}
+
 bool erase_one_route(Case& value, Dice& dice) {
   std::vector<std::size_t> routes;
   for (std::size_t i = 0; i < value.at.size(); ++i) {
@@ -243,6 +252,8 @@ const std::vector<Rule>& ddp_rules() {
       {"a static graph that changes (L5)", static_graph_changes, mend_static_graph},
       {"the last forward alone says what is unused (E13)", last_forward_uses_less, mend_forwards},
       {"a parameter is left out without a search (I9)", needs_a_search, mend_search},
+      {"a forward leaves out what another uses, and is checked", needs_each_forward,
+       [](Case& value, Dice&) { value.ddp.checks = "fast"; }},
   };
   return rules;
 }

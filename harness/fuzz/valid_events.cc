@@ -46,13 +46,16 @@ const char* why_route_is_wrong(const Facts& facts, const AtSpec& at) {
 const char* why_agreement_fails(const Facts& facts, const AtSpec& at) {
   const TrainSpec& train = facts.value.train;
   if (facts.value.ddp.join != "off") return "a step left out inside join";
+  const bool shorter =
+      facts.any_event([](const AtSpec& other) { return other.micro_batches.has_value(); });
+  if (at.when == "after_forward" && facts.windows && shorter) {
+    return "leaves the reducer armed (E14)";
+  }
   if (at.ranks.empty() && !at.retry) return nullptr;
   if (train.agree == "never") return "nobody else knows of it";
   if (at.when != train.agree) return "the others have gone on";
   const bool is_last =
       train.micro_batches == 1 || at.micro_batch.value_or(0) + 1 == train.micro_batches;
-  const bool shorter =
-      facts.any_event([](const AtSpec& other) { return other.micro_batches.has_value(); });
   if (at.when != "before_forward" && (!is_last || shorter)) return "the others have gone on";
   if (at.when == "before_forward" && at.micro_batch.value_or(0) != 0) return "others have begun";
   return nullptr;
@@ -60,6 +63,7 @@ const char* why_agreement_fails(const Facts& facts, const AtSpec& at) {
 
 const char* why_retry_is_wrong(const Facts& facts, const AtSpec& at) {
   const TrainSpec& train = facts.value.train;
+  if (at.when == "after_forward" && facts.windows) return "leaves the reducer armed (E14)";
   if (train.zero_grad == "never") return "the first attempt's gradients stay";
   if (facts.buffers || facts.exchanges) return "the first attempt's statistics stay";
   if (at.when == "after_backward" && facts.value.ddp.gradient_as_bucket_view &&
@@ -190,6 +194,9 @@ const char* why_ascent_is_wrong(const Facts& facts, const AtSpec& at) {
     return "a first pass that does not end";
   }
   if (facts.exchanges || facts.value.train.backward_from == "each") return "a first pass of parts";
+  if (facts.any_event([](const AtSpec& other) { return !other.freeze.empty(); })) {
+    return "a first pass of what is frozen then (F10)";
+  }
   if (facts.value.ddp.checks != "off") return "checks see that replicas differ";
   return why_not_everywhere(at);
 }
@@ -216,7 +223,8 @@ const char* why_place_is_wrong(const Facts& facts, const AtSpec& at) {
     }
     return std::none_of(facts.value.at.begin(), facts.value.at.end(), [&](const AtSpec& other) {
       if (&other == &at || !covers(other.steps, step)) return false;
-      const bool skipped = other.skip_step || other.retry || other.leave;
+      const bool skipped = other.skip_step || other.retry || other.leave ||
+                           (!at.site.empty() && (other.detach || other.bypass));
       const bool shorter =
           other.micro_batches && at.micro_batch.value_or(0) >= *other.micro_batches;
       return skipped || shorter;
@@ -263,9 +271,29 @@ bool routes_do_not_fit(const Facts& facts) {
 
 // Behind a parameter that is an output no batch is left for what looks at one.
 bool offset_stands_alone(const Facts& facts) {
-  return facts.has(BlockKind::kOffset) && facts.any_event([](const AtSpec& at) {
-    return !at.skip.empty() || !at.exit_after.empty();
-  });
+  if (!facts.has(BlockKind::kOffset)) return false;
+  for (std::size_t i = 0; i + 1 < facts.plan.stages.size(); ++i) {
+    const auto& stage = facts.plan.stages[i];
+    if (std::all_of(stage.begin(), stage.end(), [&](std::int64_t block) {
+          return facts.plan.blocks[static_cast<std::size_t>(block)].spec.kind == BlockKind::kOffset;
+        })) {
+      return true;
+    }
+  }
+  return facts.any_event(
+      [](const AtSpec& at) { return !at.skip.empty() || !at.exit_after.empty(); });
+}
+
+void mend_offset(Case& value, Dice& dice) {
+  const auto routes = [](const AtSpec& at) { return !at.skip.empty() || !at.exit_after.empty(); };
+  const auto kept = std::remove_if(value.at.begin(), value.at.end(), routes);
+  if (kept != value.at.end() && dice.chance(50)) {
+    value.at.erase(kept, value.at.end());
+    return;
+  }
+  for (auto& [name, text] : value.model.blocks) {
+    if (text.rfind("offset", 0) == 0) text = "identity";
+  }
 }
 
 void erase_a_route(Case& value, Dice& dice) {
@@ -323,14 +351,7 @@ const char* why_event_is_wrong(const Facts& facts, const AtSpec& at) {
 const std::vector<Rule>& event_rules() {
   static const std::vector<Rule> rules = {
       {"a route that does not fit", routes_do_not_fit, erase_a_route},
-      {"no batch behind an offset", offset_stands_alone,
-       [](Case& value, Dice&) {
-         value.at.erase(std::remove_if(value.at.begin(), value.at.end(),
-                                       [](const AtSpec& at) {
-                                         return !at.skip.empty() || !at.exit_after.empty();
-                                       }),
-                        value.at.end());
-       }},
+      {"no batch behind an offset", offset_stands_alone, mend_offset},
       {"several entries decide about steps", several_verdicts, erase_a_verdict},
   };
   return rules;

@@ -15,12 +15,13 @@ bool is_checkpointed(const BlockSpec& spec) { return spec.checkpoint != Checkpoi
 bool has_peers(const Facts& facts) { return facts.value.world.ranks > 1; }
 
 // A later backward over one forward, or from another forward, stays local; with checks it is an
-// error.
+// error. One rank alone notices where a reduction rounds or coalesces.
 bool stays_local(const Facts& facts) {
   const TrainSpec& train = facts.value.train;
   const bool several = train.backward_from == "each" || train.backwards_per_forward > 1;
   return several && facts.reduces &&
-         (has_peers(facts) || facts.value.ddp.checks != "off" || facts.value.ddp.static_graph);
+         (has_peers(facts) || facts.value.ddp.checks != "off" || facts.value.ddp.static_graph ||
+          facts.sparse || facts.value.ddp.hook != "none");
 }
 
 // A graph is kept for the next backward, and what was computed again is not.

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "harness/gradients.h"
 #include "harness/snapshot.h"
 #include "sim/ring_order.h"
 
@@ -36,6 +37,7 @@ ReplaySync::ReplaySync(const Case& value, std::vector<std::shared_ptr<GraphModel
     sparse_.push_back(std::find(sparse.begin(), sparse.end(), name) != sparse.end());
   }
   marks_.assign(models_.size(), std::vector<UseMark>(num_parameters));
+  met_.assign(models_.size(), std::vector<bool>(num_parameters, false));
   views_.assign(models_.size(), std::vector<at::Tensor>(num_parameters));
   before_micro_.assign(models_.size(), std::vector<at::Tensor>(num_parameters));
 }
@@ -92,7 +94,23 @@ std::vector<std::vector<at::Tensor>> ReplaySync::forward(const std::vector<Repli
   for (const ReplicaInput& input : inputs) {
     forwards.push_back({models_[input.replica].get(), input.input, input.route});
   }
-  return forward_together(forwards);
+  std::vector<std::vector<at::Tensor>> outputs = forward_together(forwards);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    note_met(inputs[i], outputs[i]);
+  }
+  return outputs;
+}
+
+// I8: behind an output that does not enter the loss, backward comes by with no gradient; the old
+// one that lies there counts as used.
+void ReplaySync::note_met(const ReplicaInput& input, const std::vector<at::Tensor>& outputs) {
+  if (!value_.ddp.find_unused_parameters || input.route->without_loss.empty()) {
+    return;
+  }
+  const std::vector<bool> behind = lie_behind(outputs, parameters_[input.replica].tensors);
+  for (std::size_t i = 0; i < behind.size(); ++i) {
+    met_[input.replica][i] = met_[input.replica][i] || behind[i];
+  }
 }
 
 void ReplaySync::sync_buffers(std::size_t source) {
@@ -117,6 +135,7 @@ void ReplaySync::mark_use() {
   for (std::size_t rank = 0; rank < models_.size(); ++rank) {
     for (std::size_t i = 0; i < marks_[rank].size(); ++i) {
       const at::Tensor& gradient = parameters_[rank].tensors[i].grad();
+      met_[rank][i] = false;
       marks_[rank][i].gradient = gradient;
       marks_[rank][i].version =
           gradient.defined() ? static_cast<std::int64_t>(gradient._version()) : -1;
@@ -128,7 +147,7 @@ void ReplaySync::mark_use() {
 bool ReplaySync::used(std::size_t rank, std::size_t index) const {
   const at::Tensor& gradient = parameters_[rank].tensors[index].grad();
   const UseMark& mark = marks_[rank][index];
-  return gradient.defined() && (!gradient.is_same(mark.gradient) ||
+  return gradient.defined() && (met_[rank][index] || !gradient.is_same(mark.gradient) ||
                                 static_cast<std::int64_t>(gradient._version()) != mark.version);
 }
 

@@ -35,6 +35,7 @@ class ReplaySync final : public GradientSync {
   void forget_views_of_reloads(std::int64_t first, std::int64_t last);
   void find_plan();
   void mark_use();
+  void note_met(const ReplicaInput& input, const std::vector<at::Tensor>& outputs);
   bool used(std::size_t rank, std::size_t index) const;
   bool is_active(std::size_t rank) const { return num_steps_[rank] > step_; }
   void sync_buffers(std::size_t source);
@@ -56,6 +57,7 @@ class ReplaySync final : public GradientSync {
   std::vector<NamedParameters> parameters_;     // per rank, trainable
   std::vector<NamedParameters> buffers_;        // per rank
   std::vector<std::vector<UseMark>> marks_;     // per rank and parameter, at the window's start
+  std::vector<std::vector<bool>> met_;          // per rank and parameter, in the window (I8)
   std::vector<std::vector<at::Tensor>> views_;  // gradients that would alias a bucket
   std::vector<std::vector<at::Tensor>> before_micro_;
   std::vector<bool> sparse_;  // per parameter
