@@ -8,10 +8,15 @@
 
 namespace lockstep::harness::fuzz {
 
-/// "" where the case is as expected; else what came in the place of what was predicted:
-/// "diverged/replay/gradient", "deadlock", "error/desync", "crash", "property/bucket_cap",
-/// "peer/gradients", "internal_error", "complaint/issued". The kind of the first divergence is part
-/// of it, its place is not.
+/// "" where the case is as expected, or was not run; else what came in the place of what was
+/// predicted. The first of these that fits:
+/// - "internal_error/signal", "internal_error/time": the process that judged it died, or took too
+///   long; "internal_error": anything else of the kind.
+/// - Another outcome: "diverged/replay/gradient", "error/desync", "deadlock", "crash", "equal",
+///   "within_bound". The kind of the first divergence is part of it, its place is not.
+/// - The outcome that was predicted, with other details: "complaint/waiting", "complaint/planted".
+/// - "peer/gradient", "peer/collectives": what PyTorch's reducer did otherwise.
+/// - "property/bucket_cap": a relation that is broken.
 std::string finding_kind(const CaseResult& result);
 
 }  // namespace lockstep::harness::fuzz

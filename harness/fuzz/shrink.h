@@ -13,7 +13,7 @@
 namespace lockstep::harness::fuzz {
 
 /// Judges these cases, each on its own; the results are in the same order. It may leave out those
-/// after the first of which `stop` is true.
+/// after the first, in order, of which `stop` is true.
 using JudgeMany = std::function<std::vector<CaseResult>(
     const std::vector<Case>& cases, const std::function<bool(const CaseResult&)>& stop)>;
 
@@ -30,7 +30,9 @@ struct Shrunk {
   bool is_minimal = true;       ///< nothing smaller shows it; false: a limit came first
 };
 
-/// `found` showed finding_kind(result); what comes back shows the same kind.
+/// `found` showed finding_kind(result); what comes back shows the same kind. The same arguments
+/// give the same end, however many cases `judge` does at a time, unless time is the limit. Errors:
+/// UsageError where finding_kind(result) is "".
 Shrunk shrink(const Case& found, const CaseResult& result, const JudgeMany& judge,
               const ShrinkLimits& limits);
 

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// Changes of a model after which the rest of the case still fits it.
+#pragma once
+
+#include <functional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "harness/block_spec.h"
+#include "harness/case.h"
+
+namespace lockstep::harness::fuzz {
+
+/// The text that parse_block reads as `spec`.
+std::string block_text(const BlockSpec& spec);
+
+/// Gives every block of a graph the sizes of what it gets; blocks that are added up make the same.
+/// What one of them makes otherwise, and what the first takes, stays. A model that cannot be mended
+/// so is left as it is, for check_case to refuse.
+void refit(Case& value);
+
+/// Takes blocks out of a graph; what named them names nothing more, or goes. A module that another
+/// block shares stays with that block.
+void drop_blocks(Case& value, const std::set<std::string>& names);
+
+/// Puts `model` in the place of the case's own. Parameters that are gone stand for the first of the
+/// same kind ("weight"); blocks that are gone are named no more.
+void replace_model(Case& value, ModelSpec model);
+
+/// The same model as an mlp, where it is one; else unchanged.
+void make_mlp(Case& value);
+
+/// Changes every block of a graph.
+void change_blocks(ModelSpec& model, const std::function<void(BlockSpec&)>& change);
+
+}  // namespace lockstep::harness::fuzz
