@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// What rules ask of a script.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "harness/case.h"
+
+namespace lockstep::harness::fuzz {
+
+bool any_event(const Case& value, bool (*holds)(const AtSpec&));
+
+/// Nothing in it is bound to a place or time that another option moves, and nothing but what the
+/// training loop itself does makes or unmakes gradients: every step is forwards, backwards and one
+/// update. No mistake is in it, and no launch.
+bool is_plain(const Case& value);
+
+/// Some parameters may be without gradient on some rank in some step or micro-batch and have one
+/// elsewhere.
+bool use_varies(const Case& value);
+
+/// Gradients are undefined or zeros when a step begins.
+bool clears_gradients(const Case& value);
+
+/// Each forward has one backward, and that is the one which reduces.
+bool one_backward_per_window(const Case& value);
+
+/// Two contributions are added in either order with the same result, and so are any number of them
+/// if nothing is ever rounded.
+bool sums_commute(const Case& value);
+
+/// A product with the divisor's reciprocal is the quotient, bit for bit.
+bool divides_by_power_of_two(const Case& value);
+
+/// The hook treats every number on its own and is the average of the contributions: of
+/// "all_reduce", "all_reduce_copy" and none.
+bool hook_averages(const Case& value);
+/// It treats every number on its own; it may round it to another type, or leave it as it is.
+bool hook_is_elementwise(const Case& value);
+
+bool has_buffers(const Case& value);
+bool has_sparse(const Case& value);
+/// Parameters, or what flows between blocks, in more than one dtype.
+bool has_other_dtypes(const Case& value);
+
+/// First steps of the wrappers that live one after the other: 0, and steps before which the script
+/// reloads.
+std::vector<std::int64_t> first_steps_of_wrappers(const Case& value);
+
+}  // namespace lockstep::harness::fuzz
