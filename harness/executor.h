@@ -8,6 +8,7 @@
 
 #include "harness/program.h"
 #include "harness/run.h"
+#include "harness/subject.h"
 
 namespace lockstep::harness {
 
@@ -25,6 +26,7 @@ struct SimExecutorOptions {
   /// 0: none.
   std::uint64_t repeat_one_in = 16;
   std::function<void()> before_repeat;  ///< for tests: called between the two, if given
+  Subject subject;                      ///< somebody's own parts, on every rank
 };
 /// Runs the schedules that `[schedule]` asks for; the Run is that of the first.
 std::unique_ptr<Executor> make_sim_executor(const SimExecutorOptions& options = {});

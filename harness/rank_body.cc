@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <mutex>
 #include <optional>
 #include <utility>
@@ -93,7 +94,8 @@ struct RankBody::Impl {
         of_rank(the_program.ranks[static_cast<std::size_t>(rank)]),
         services(std::move(the_services)),
         disturbances(the_program.value, rank, position, services),
-        recording(*services.communicator),
+        own_communicator(make_own_communicator()),
+        recording(own_communicator != nullptr ? *own_communicator : *services.communicator),
         communicator(recording, disturbances),
         observer(services.observer, position) {
     records.resize(1);
@@ -105,6 +107,8 @@ struct RankBody::Impl {
   RankServices services;
   Position position;
   Disturbances disturbances;
+  std::exception_ptr no_communicator;  // why somebody's own could not be made
+  std::unique_ptr<Communicator> own_communicator;
   RecordingCommunicator recording;
   FaultyCommunicator communicator;
   CountingObserver observer;
@@ -115,6 +119,7 @@ struct RankBody::Impl {
   mutable std::mutex sync_mutex;
   GradientSync* sync = nullptr;
 
+  std::unique_ptr<Communicator> make_own_communicator();
   void train_all();
   void train_range(StepRange range, std::optional<SavedState>& saved);
   std::shared_ptr<GraphModel> build_model(const std::optional<SavedState>& saved);
@@ -125,8 +130,23 @@ struct RankBody::Impl {
   std::vector<NeverReady> never_ready() const;
 };
 
+std::unique_ptr<Communicator> RankBody::Impl::make_own_communicator() {
+  if (services.subject == nullptr || !services.subject->make_communicator) {
+    return nullptr;
+  }
+  try {
+    return services.subject->make_communicator(*services.communicator);
+  } catch (...) {
+    no_communicator = std::current_exception();
+    return nullptr;
+  }
+}
+
 // A reload ends one range of steps and begins another.
 void RankBody::Impl::train_all() {
+  if (no_communicator != nullptr) {
+    std::rethrow_exception(no_communicator);
+  }
   std::optional<SavedState> saved;
   std::int64_t first = 0;
   for (const StepPlan& plan : of_rank.steps) {
@@ -207,8 +227,14 @@ void RankBody::Impl::train_range(StepRange range, std::optional<SavedState>& sav
   if (value.train.optimizer_before_wrapping) {
     optimizer = build_optimizer(*model, saved, range.first);
   }
-  const auto owned = make_gradient_sync({&value, model, &communicator, &observer,
-                                         forgotten_parameters(value, of_rank.rank), &disturbances});
+  const SyncParts sync_parts{
+      &value,       model, &communicator, &observer, forgotten_parameters(value, of_rank.rank),
+      &disturbances};
+  const bool is_own = services.subject != nullptr && services.subject->make_sync;
+  const auto owned =
+      is_own ? services.subject->make_sync(sync_parts) : make_gradient_sync(sync_parts);
+  LOCKSTEP_USAGE(owned != nullptr, "make_sync made nothing on rank {}; expected a GradientSync",
+                 of_rank.rank);
   for (const FaultSpec& fault : value.faults) {
     if (fault.kind == "replaced_parameter" && fault.steps.empty() &&
         covers(fault.ranks, of_rank.rank)) {

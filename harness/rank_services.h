@@ -8,6 +8,7 @@
 
 #include "core/communicator.h"
 #include "core/observer.h"
+#include "harness/subject.h"
 
 namespace lockstep::harness {
 
@@ -19,6 +20,7 @@ struct RankServices {
   /// What "exit", "crash" and "stop" do to the rank's process, real or simulated. Only "stop"
   /// returns: when the process goes on.
   std::function<void(const std::string& kind)> fail_process;
+  const Subject* subject = nullptr;  ///< somebody's own parts; may be null
 };
 
 }  // namespace lockstep::harness

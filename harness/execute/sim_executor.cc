@@ -174,7 +174,8 @@ class SimExecutor final : public Executor {
                            [&context] { return context.now_ns(); },
                            [&, rank](const std::string& kind) {
                              fail_process(program.value, context, kind, deaths[rank]);
-                           }});
+                           },
+                           &options_.subject});
           bodies[rank]->run();
           deaths[rank].at_ns = context.now_ns();
         },
