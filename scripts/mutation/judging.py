@@ -44,11 +44,11 @@ def fuzz(place, mutant, options):
     corpus, lines = os.path.join(place.out, "corpus"), os.path.join(place.out, "fuzz.jsonl")
     os.makedirs(corpus)
     command = [LOCKSTEP, "fuzz", "--cases", str(options.fuzz_cases), "--seed", str(options.seed),
-               "--corpus", corpus, "--jobs", "1", "--findings", "1", "--json-lines", lines,
-               "--backend", mutant.backend]
+               "--corpus", corpus, "--no-replay", "--jobs", "1", "--findings", "1",
+               "--json-lines", lines, "--backend", mutant.backend]
     begin = time.monotonic()
     result = place.run(command, options.fuzz_timeout)
-    row = {"seconds": round(time.monotonic() - begin, 1), "cases": _number_of_lines(lines),
+    row = {"seconds": round(time.monotonic() - begin, 1), "cases": cases_until_finding(lines),
            "steps": None, "lines": None}
     if result.timed_out:
         return dict(row, killed=True, by="does not end")
@@ -61,17 +61,23 @@ def fuzz(place, mutant, options):
         return dict(row, killed=True, by=f"exit status {result.status}")
     with open(files[0], encoding="utf-8") as file:
         text = file.read()
-    steps = re.search(r"(\d+) (?:shrink )?steps?\b", result.output)
+    steps = re.search(r"shrunk in (\d+) steps", result.output)
     return dict(row, killed=True, by=os.path.basename(files[0])[:-len(".toml")],
                 steps=int(steps.group(1)) if steps else None, shrunk=text,
-                lines=sum(1 for line in text.splitlines() if line.strip()))
+                lines=sum(1 for line in text.splitlines()
+                          if line.strip() and not line.startswith("#")))
 
 
-def _number_of_lines(path):
-    if not os.path.exists(path):
-        return None
-    with open(path, encoding="utf-8") as file:
-        return sum(1 for line in file if line.strip())
+def cases_until_finding(path):
+    """Of a campaign's JSON lines: how many up to the first that shows something, else all."""
+    count = 0
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            for line in file:
+                count += 1
+                if json.loads(line).get("finding"):
+                    break
+    return count
 
 
 def judge(place, mutant, options):

@@ -15,7 +15,7 @@ class Mutant:
     breaks: str
     seen: str
     area: str
-    digest: str  # of the file, so that a result can be told to be of another text
+    digest: str  # of the diff, so that a result can be told to be of another one
 
     @property
     def backend(self):
@@ -34,7 +34,7 @@ def read(path):
     """Errors: BadPatch for a header that is not there or incomplete."""
     with open(path, encoding="utf-8") as file:
         text = file.read()
-    header, found, _ = text.partition("\n--- a/")
+    header, found, diff = text.partition("\n--- a/")
     values = dict(line.split(": ", 1) for line in header.splitlines() if ": " in line)
     missing = [key for key in KEYS if not values.get(key, "").strip()]
     if not found or missing:
@@ -42,7 +42,7 @@ def read(path):
                        f"unified diff, found no {', '.join(missing) or 'diff'}")
     name = os.path.basename(path)[:-len(".patch")]
     return Mutant(name, path, *(values[key].strip() for key in KEYS),
-                  hashlib.sha256(text.encode()).hexdigest()[:16])
+                  hashlib.sha256(diff.encode()).hexdigest()[:16])
 
 
 def load(folder):

@@ -35,9 +35,14 @@ class Result:
 
 
 def copy_checkout(root, target):
-    """The tracked files and build/release, with their times, below `target`."""
+    """The files of the project and build/release, with their times, below `target`.
+
+    Errors: Unavailable if this is no git checkout.
+    """
     listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-                            cwd=root, check=True, capture_output=True)
+                            cwd=root, capture_output=True)
+    if listed.returncode != 0:
+        raise Unavailable(f"{root}: git cannot list its files: {listed.stderr.decode().strip()}")
     for name in listed.stdout.decode().split("\0"):
         if name and os.path.lexists(os.path.join(root, name)):
             os.makedirs(os.path.join(target, os.path.dirname(name)), exist_ok=True)
