@@ -19,7 +19,7 @@ class Defect(Exception):
 def suite(place, mutant, options):
     """Scenarios until the first that is not as expected, or all of them with options.full."""
     report = os.path.join(place.out, "suite.json")
-    command = [LOCKSTEP, "run", "scenarios", "--jobs", "1", "--json", report,
+    command = [LOCKSTEP, "run", *options.scenarios, "--jobs", "1", "--json", report,
                "--backend", mutant.backend]
     begin = time.monotonic()
     result = place.run(command + ([] if options.full else ["--fail-fast"]), options.suite_timeout)
@@ -100,6 +100,6 @@ def judge(place, mutant, options):
 
 def budget(options):
     """What a result depends on besides the mutant."""
-    return {"suite": options.suite, "full": options.full,
+    return {"suite": options.scenarios if options.suite else None, "full": options.full,
             "fuzz": [options.fuzz_cases, options.seed] if options.fuzz else None}
 

@@ -65,7 +65,7 @@ class Workplace:
     def __init__(self, root, copy, folder, stop):
         self._root, self._copy, self._folder, self._stop = root, copy, folder, stop
         self._process = None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal may come while it is held
         self.reset()
 
     def reset(self):
@@ -100,11 +100,13 @@ class Workplace:
                 raise Interrupted
             self._process = subprocess.Popen(
                 ["unshare", "--mount", "--propagation", "private", "--pid", "--fork",
-                 "--mount-proc", "--kill-child", "sh", "-c", _MOUNT, "mount", self._copy, self._folder,
-                 self._root, *command],
+                 "--mount-proc", "--kill-child", "sh", "-c", _MOUNT, "mount", self._copy,
+                 self._folder, self._root, *command],
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                 text=True, errors="replace", env=environment, start_new_session=True)
         process, timed_out = self._process, False
+        if self._stop.is_set():
+            self.kill()
         try:
             output, _ = process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
