@@ -69,8 +69,13 @@ class Subject {
         peer_->begin_step(step_);
       }
       const Route route;
-      const auto outputs = peer_ != nullptr ? peer_->forward({{0, input_, &route}}, true).front()
-                                            : ours_->forward(input_, route);
+      std::vector<at::Tensor> outputs;
+      if (peer_ != nullptr) {
+        const std::vector<ReplicaInput> inputs = {{0, input_, &route}};
+        outputs = peer_->forward(inputs, true).front();
+      } else {
+        outputs = ours_->forward(input_, route);
+      }
       outputs[0].sum().backward();
     }
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / steps;
