@@ -100,6 +100,7 @@ struct RankBody::Impl {
         observer(services.observer, position) {
     records.resize(1);
     records.front().rank = rank;
+    recording.measure_waits(services.now_ns);
   }
 
   const Program& program;  // outlives this: owned by the executor
@@ -364,6 +365,7 @@ RankRun RankBody::take_record() {
   record.bucket_all_reduces = impl_->observer.bucket_all_reduces();
   record.rebuilds = impl_->observer.rebuilds();
   record.collectives = impl_->recording.records();
+  record.longest_wait_ns = impl_->recording.longest_wait_ns();
   record.events_done = impl_->disturbances.events_done();
   record.faults_done = impl_->disturbances.faults_done();
   return record;

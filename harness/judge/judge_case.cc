@@ -2,6 +2,7 @@
 // One case: its runs, their verdicts, and what else they are compared with.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "harness/judge/judge.h"
@@ -47,6 +48,9 @@ CaseResult judge_one_run(const CaseResult& base, const Case& value, const JudgeO
   result.schedule = subject.schedule;
   result.bucket_all_reduces = subject.ranks.front().bucket_all_reduces;
   result.rebuilds = subject.ranks.front().rebuilds;
+  for (const RankRun& rank : subject.ranks) {
+    result.longest_wait_ns = std::max(result.longest_wait_ns, rank.longest_wait_ns);
+  }
   result.outcome = judge_run(
       on_schedule(value, subject.schedule), expect, subject,
       options.try_cures && runs_on(value, "sim") ? options.simulator : nullptr, &result.steps);

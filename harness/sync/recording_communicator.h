@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A communicator that writes down what its rank issues.
+// A communicator that writes down what its rank issues, and how long it waits.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
+#include <functional>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "core/communicator.h"
@@ -26,12 +30,20 @@ class RecordingCommunicator final : public Communicator {
 
   std::vector<CollectiveRecord> records() const;
 
+  /// From now on waits are measured with this clock; an empty one measures nothing.
+  void measure_waits(std::function<std::int64_t()> now_ns) { now_ns_ = std::move(now_ns); }
+  /// Of the waits that have ended, in whatever way.
+  std::int64_t longest_wait_ns() const { return longest_wait_ns_; }
+
  private:
-  void note(CollectiveKind kind, const at::Tensor& tensor, const CollectiveTag& tag);
+  std::unique_ptr<Work> note(std::unique_ptr<Work> work, CollectiveKind kind,
+                             const at::Tensor& tensor, const CollectiveTag& tag);
 
   Communicator& inner_;
   mutable std::mutex mutex_;
   std::vector<CollectiveRecord> records_;
+  std::function<std::int64_t()> now_ns_;
+  std::atomic<std::int64_t> longest_wait_ns_{0};
 };
 
 }  // namespace lockstep::harness
