@@ -92,18 +92,34 @@ void serve(const SuiteWorkerContext& context, int fd) {
   }
 }
 
-[[noreturn]] void be_child(const SuiteWorkerContext& context, int fd, pid_t parent) noexcept {
+constexpr std::array<int, 4> kHandledByParent = {SIGCHLD, SIGINT, SIGTERM, SIGHUP};
+
+/// Until the child has put off its parent's handlers, signals wait: a child that is told to end
+/// before that would tell its parent, whose pipe for signals it shares.
+sigset_t hold_signals() {
+  sigset_t held, before;
+  sigemptyset(&held);
+  for (const int signal : kHandledByParent) sigaddset(&held, signal);
+  pthread_sigmask(SIG_BLOCK, &held, &before);
+  return before;
+}
+
+void release_signals(const sigset_t& before) { pthread_sigmask(SIG_SETMASK, &before, nullptr); }
+
+[[noreturn]] void be_child(const SuiteWorkerContext& context, int fd, pid_t parent,
+                           const sigset_t& signals_before) noexcept {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(0);  // The parent died before the line above.
-  // The parent handles these; here they have their usual effect.
-  for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) {
+  // Here these have their usual effect.
+  for (const int signal : kHandledByParent) {
     struct sigaction action {};
     sigaction(signal, nullptr, &action);
     if (action.sa_handler != SIG_IGN) {
       std::signal(signal, SIG_DFL);
     }
   }
+  release_signals(signals_before);
   try {
     if (context.process_start) context.process_start();
     serve(context, fd);
@@ -127,13 +143,15 @@ SuiteWorker::SuiteWorker(const SuiteWorkerContext& context, const std::vector<in
   }
   const pid_t parent = getpid();
   std::fflush(nullptr);  // Else both processes would write what is buffered.
+  const sigset_t signals_before = hold_signals();
   pid_ = fork();
   if (pid_ == 0) {
     close(ends[0]);
     for (const int fd : parent_fds) close(fd);
-    be_child(context, ends[1], parent);
+    be_child(context, ends[1], parent, signals_before);
   }
   const int error = errno;
+  release_signals(signals_before);
   close(ends[1]);
   fd_ = ends[0];
   if (pid_ < 0) {

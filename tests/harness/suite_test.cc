@@ -358,6 +358,20 @@ TEST(SuiteTest, ARunEndsBehindTheFirstResultInOrderThatEndsIt) {
   }
 }
 
+TEST(SuiteTest, AChildThatIsEndedAtOnceTellsItsParentNothing) {
+  // Those beside the first case have just begun when they are ended.
+  Suite suite(jobs(3), as_expected);
+  const std::vector<NamedCase> cases = numbered_cases(4);
+  SuiteEvents events;
+  events.ends_at = [](const CaseResult&) { return true; };
+  for (int i = 0; i < 200; ++i) {
+    ListedCases source(cases);
+    const SuiteSummary summary = suite.run(source, events);
+    ASSERT_EQ(summary.signal, 0) << "run " << i;
+    ASSERT_EQ(summary.passed, 1);
+  }
+}
+
 TEST(SuiteTest, TellsACaseAndAFreeSlotBeforeItBegins) {
   std::vector<int> of_slot(2, 0);
   std::vector<std::string> texts;
