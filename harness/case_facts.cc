@@ -3,11 +3,32 @@
 #include "harness/case_facts.h"
 
 #include <algorithm>
+#include <set>
 #include <tuple>
 
 #include "harness/program.h"
 
 namespace lockstep::harness {
+
+namespace {
+
+/// Every step that some [[at]] names, and the first that none does: at the others it is as there.
+std::vector<std::int64_t> telling_steps(const Case& value) {
+  std::set<std::int64_t> steps;
+  for (const AtSpec& at : value.at) {
+    steps.insert(at.steps.begin(), at.steps.end());
+  }
+  std::int64_t other = 0;
+  while (steps.count(other) != 0) {
+    ++other;
+  }
+  if (other < value.train.steps) {
+    steps.insert(other);
+  }
+  return {steps.begin(), steps.end()};
+}
+
+}  // namespace
 
 std::vector<ProcessSpec> processes_of(const Case& value) {
   std::vector<ProcessSpec> processes = value.launch.processes;
@@ -32,15 +53,16 @@ std::int64_t given_steps(const TrainSpec& train, std::int64_t rank) {
 }
 
 bool all_ranks_do(const Case& value, const AtSpec& at, std::int64_t step) {
-  for (std::int64_t rank = 0; rank < value.world.ranks; ++rank) {
-    const bool does = std::any_of(value.at.begin(), value.at.end(), [&](const AtSpec& other) {
-      return same_action(at, other) && covers(other.ranks, rank) && covers(other.steps, step);
-    });
-    if (!does) {
-      return false;
+  std::set<std::int64_t> ranks;
+  for (const AtSpec& other : value.at) {
+    if (covers(other.steps, step) && same_action(at, other)) {
+      if (other.ranks.empty()) {
+        return true;
+      }
+      ranks.insert(other.ranks.begin(), other.ranks.end());
     }
   }
-  return true;
+  return static_cast<std::int64_t>(ranks.size()) >= value.world.ranks;
 }
 
 bool same_action(const AtSpec& a, const AtSpec& b) {
@@ -72,9 +94,10 @@ std::string why_no_serial(const Case& value) {
   if (value.train.micro_batches > 1 || value.train.forwards_per_backward > 1) {
     return "sync_batch_norm with a batch in several forwards";
   }
+  const std::vector<std::int64_t> steps = telling_steps(value);
   for (const AtSpec& at : value.at) {
-    for (std::int64_t step = 0; at.is_routing() && step < value.train.steps; ++step) {
-      if (covers(at.steps, step) && !all_ranks_do(value, at, step)) {
+    for (const std::int64_t step : steps) {
+      if (at.is_routing() && covers(at.steps, step) && !all_ranks_do(value, at, step)) {
         return "sync_batch_norm with ranks on different routes";
       }
     }

@@ -6,16 +6,11 @@
 
 #include <algorithm>
 
+#include "core/time_units.h"
 #include "harness/fault_kinds.h"
 #include "harness/program.h"
 
 namespace lockstep::harness {
-namespace {
-
-constexpr std::int64_t kNsPerMs = 1'000'000;
-
-}  // namespace
-
 Disturbances::Disturbances(const Case& value, std::int64_t rank, const Position& position,
                            const RankServices& services)
     : value_(value), rank_(rank), position_(position), services_(services) {}

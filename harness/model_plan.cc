@@ -15,6 +15,7 @@ namespace lockstep::harness {
 namespace {
 
 constexpr std::int64_t kMaxParameterNumel = 1 << 26;
+constexpr std::int64_t kManyNumel = std::int64_t{1} << 60;
 
 /// Collects a plan from a description, one table after the other.
 class Planner {
@@ -47,12 +48,14 @@ class Planner {
     plan_.findings.push_back({std::move(key), std::move(message)});
   }
 
+  /// "; there are a, b", or what to do where there are none.
   std::string known_blocks() const {
     std::vector<std::string> names;
     for (const PlannedBlock& block : plan_.blocks) {
       names.push_back(block.name);
     }
-    return fmt::format("{}", fmt::join(names, ", "));
+    return names.empty() ? "; the model has no blocks yet, expected some in model.blocks"
+                         : fmt::format("; there are {}", fmt::join(names, ", "));
   }
 
   void add_block(const std::string& name, const BlockSpec& spec) {
@@ -135,7 +138,7 @@ class Planner {
         const PlannedBlock& block = plan_.blocks[static_cast<std::size_t>(*original)];
         plan_.blocks.push_back({name, block.spec, block.owner});
       } else {
-        found(key, fmt::format("\"same {}\" must name an earlier block ({})", parsed.spec.same,
+        found(key, fmt::format("\"same {}\" must name an earlier block{}", parsed.spec.same,
                                known_blocks()));
         add_block(name, BlockSpec{});
       }
@@ -153,8 +156,7 @@ class Planner {
       for (const std::string& name : names) {
         const auto block = find_block(plan_, name);
         if (!block) {
-          found("model.forward",
-                fmt::format("there is no block \"{}\"; there are {}", name, known_blocks()));
+          found("model.forward", fmt::format("there is no block \"{}\"{}", name, known_blocks()));
         } else if (!used.insert(name).second) {
           found("model.forward",
                 fmt::format("\"{0}\" is named twice; give the second use a block of its own, "
@@ -187,7 +189,8 @@ class Planner {
               plan_.blocks[static_cast<std::size_t>(block.owner)].name + "." + parameter.name;
           slot.tensor = find_slots(plan_, original).at(0);
         } else {
-          total_numel += numel_of(parameter.sizes);
+          // Of many blocks the sum would not fit.
+          total_numel = std::min(total_numel + numel_of(parameter.sizes), kManyNumel);
         }
         plan_.slots.push_back(std::move(slot));
       }
@@ -202,12 +205,14 @@ class Planner {
     }
   }
 
+  /// "; there are a.weight, a.bias", or that there are none.
   std::string known_parameters() const {
     std::vector<std::string> names;
     for (const ParameterSlot& slot : plan_.slots) {
       names.push_back(slot.name);
     }
-    return fmt::format("{}", fmt::join(names, ", "));
+    return names.empty() ? "; the model has no parameters"
+                         : fmt::format("; there are {}", fmt::join(names, ", "));
   }
 
   /// Every slot that holds the second parameter's tensor gets the first's instead.
@@ -222,8 +227,8 @@ class Planner {
     for (std::size_t i = 0; i < 2; ++i) {
       const std::vector<std::int64_t> slots = find_slots(plan_, pair[i]);
       if (slots.size() != 1 || plan_.slots[static_cast<std::size_t>(slots[0])].name != pair[i]) {
-        found("model.tied", fmt::format("there is no parameter \"{}\"; there are {}", pair[i],
-                                        known_parameters()));
+        found("model.tied",
+              fmt::format("there is no parameter \"{}\"{}", pair[i], known_parameters()));
         return;
       }
       const ParameterSlot& slot = plan_.slots[static_cast<std::size_t>(slots[0])];
@@ -261,11 +266,10 @@ class Planner {
     for (const std::string& name : model_.frozen) {
       const std::vector<std::int64_t> slots = find_slots(plan_, name);
       if (slots.empty()) {
-        found("model.frozen",
-              find_block(plan_, name)
-                  ? fmt::format("the block \"{}\" has no parameters", name)
-                  : fmt::format("there is no parameter or block \"{}\"; parameters are {}", name,
-                                known_parameters()));
+        found("model.frozen", find_block(plan_, name)
+                                  ? fmt::format("the block \"{}\" has no parameters", name)
+                                  : fmt::format("there is no parameter or block \"{}\"{}", name,
+                                                known_parameters()));
       }
       for (const std::int64_t slot : slots) {
         const std::int64_t tensor = plan_.slots[static_cast<std::size_t>(slot)].tensor;

@@ -10,6 +10,7 @@
 
 #include "core/check.h"
 #include "core/collective_description.h"
+#include "core/time_units.h"
 #include "sim/ring_order.h"
 #include "sim/sim_communicator.h"
 
@@ -145,7 +146,7 @@ void CollectiveExchange::wait(std::int64_t rank, std::int64_t seq) {
         give_up(rank, seq,
                 {CommFailure::Kind::kTimedOut,
                  fmt::format("{}: timed out after {} ms: not entered by rank {}", where(rank, info),
-                             timeout_ns_ / 1'000'000, fmt::join(matcher_.missing(seq), ", "))});
+                             timeout_ns_ / kNsPerMs, fmt::join(matcher_.missing(seq), ", "))});
       }
       failure = is_complete(rank, seq) ? std::nullopt : failure_of(rank, info);
     }

@@ -10,6 +10,7 @@
 
 #include "core/check.h"
 #include "core/rendezvous.h"
+#include "core/time_units.h"
 #include "sim/world.h"
 
 namespace lockstep::sim {
@@ -145,7 +146,7 @@ class Launch {
     --num_to_meet_;
     if (options_.store_removed && result.error_kind.empty()) {
       while (num_to_meet_ > 0) {
-        context.sleep_ns(1'000'000);
+        context.sleep_ns(kNsPerMs);
       }
       stores_.removed = true;
       try_to_meet(context, options_.processes[index], "subgroup", result);

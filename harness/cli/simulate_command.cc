@@ -7,7 +7,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <memory>
-#include <regex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +18,7 @@
 #include "harness/report/text_style.h"
 #include "harness/scenario.h"
 #include "harness/timing/blocks.h"
+#include "harness/timing/name_filter.h"
 #include "harness/timing/predict.h"
 #include "harness/timing/prediction_text.h"
 #include "harness/wall_clock.h"
@@ -58,15 +58,10 @@ TimingStudy study_of(const SimulateOptions& options) {
 /// Leaves the points whose name contains the expression, and no claim, for claims are about all.
 void leave_only(const std::string& only, TimingStudy& study) {
   if (only.empty()) return;
-  std::regex expression;
-  try {
-    expression = std::regex(only);
-  } catch (const std::regex_error& error) {
-    throw UsageError(fmt::format("--only '{}' is no regular expression: {}", only, error.what()));
-  }
+  const NameFilter filter(only);
   std::vector<TimingPoint> kept;
   for (TimingPoint& point : study.points) {
-    if (std::regex_search(point.name, expression)) kept.push_back(std::move(point));
+    if (filter.finds(point.name)) kept.push_back(std::move(point));
   }
   LOCKSTEP_USAGE(!kept.empty(), "no point of {} matches --only '{}'; the first is called '{}'",
                  study.file, only, study.points.front().name);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/check.h"
+#include "core/time_units.h"
 #include "harness/execute/schedules.h"
 #include "harness/execute/waiting_in.h"
 #include "harness/executor.h"
@@ -82,7 +83,7 @@ class SimExecutor final : public Executor {
     sim::WorldOptions options;
     options.world_size = value.world.ranks;
     options.check_tags = value.world.check_tags;
-    options.timeout_ns = value.world.timeout_ms * 1'000'000;
+    options.timeout_ns = value.world.timeout_ms * kNsPerMs;
     options.keep_trace = options_.keep_trace;
     return options;
   }
@@ -204,7 +205,7 @@ class SimExecutor final : public Executor {
   static void fail_process(const Case& value, sim::RankContext& context, const std::string& kind,
                            Death& death) {
     if (kind == "stop") {
-      context.sleep_ns(kStopTimeouts * value.world.timeout_ms * 1'000'000);
+      context.sleep_ns(kStopTimeouts * value.world.timeout_ms * kNsPerMs);
     } else {
       death.kind = kind;
       death.at_ns = context.now_ns();

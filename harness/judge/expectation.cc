@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "core/time_units.h"
 #include "harness/fault_kinds.h"
 #include "harness/judge/judge.h"
 #include "harness/snapshot.h"
@@ -312,9 +313,9 @@ std::string complaint_about_end(const ExpectEnd& expected, const RankRun& rank) 
   if (expected.within_ms && rank.ending == Ending::kWaiting) {
     return "it never ended";
   }
-  if (expected.within_ms && rank.ended_at_ns > *expected.within_ms * 1'000'000) {
+  if (expected.within_ms && rank.ended_at_ns > *expected.within_ms * kNsPerMs) {
     return differs("the virtual time of its end in ms", *expected.within_ms,
-                   rank.ended_at_ns / 1'000'000);
+                   rank.ended_at_ns / kNsPerMs);
   }
   if (expected.parameters_of_step) {
     const std::int64_t step = *expected.parameters_of_step;

@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -108,63 +107,6 @@ void check_parameters(const Case& value, const std::vector<std::string>& given,
   for (const std::string& name : given) {
     if (!parameters_of(value.model, name).empty()) continue;
     check_names({name}, names.parameters, key, "parameter or block with parameters", findings);
-  }
-}
-
-/// Every value that some [[at]] names, and one that none does.
-std::vector<std::int64_t> representatives(std::set<std::int64_t> named, std::int64_t limit) {
-  std::int64_t other = 0;
-  while (named.count(other) != 0) ++other;
-  named.insert(other);
-  std::vector<std::int64_t> values;
-  for (const std::int64_t value : named) {
-    if (value < limit) values.push_back(value);
-  }
-  return values;
-}
-
-// Several [[at]] may hold at one rank, step and micro-batch; their routes add up. Every sum that
-// occurs is checked once, cited at the last entry that takes part in it.
-void check_routes(const Case& value, std::vector<CaseFinding>& findings) {
-  std::set<std::int64_t> ranks, steps, micro_batches, forwards;
-  for (const AtSpec& at : value.at) {
-    if (!at.is_routing()) continue;
-    ranks.insert(at.ranks.begin(), at.ranks.end());
-    steps.insert(at.steps.begin(), at.steps.end());
-    if (at.micro_batch) micro_batches.insert(*at.micro_batch);
-    if (at.forward) forwards.insert(*at.forward);
-  }
-  std::set<std::vector<std::size_t>> seen;
-  const auto check_place = [&](std::int64_t rank, std::int64_t step, std::int64_t micro,
-                               std::int64_t forward) {
-    std::vector<std::size_t> together;
-    Route route;
-    for (std::size_t i = 0; i < value.at.size(); ++i) {
-      const AtSpec& at = value.at[i];
-      if (!at.is_routing() || !covers(at.ranks, rank) || !covers(at.steps, step) ||
-          at.micro_batch.value_or(micro) != micro || at.forward.value_or(forward) != forward) {
-        continue;
-      }
-      together.push_back(i);
-      route.skip.insert(route.skip.end(), at.skip.begin(), at.skip.end());
-      if (!at.exit_after.empty()) route.exit_after = at.exit_after;
-      route.mute.insert(route.mute.end(), at.mute.begin(), at.mute.end());
-    }
-    if (together.empty() || !seen.insert(together).second) return;
-    for (const ModelFinding& finding : check_route(value.model, value.data, route)) {
-      const std::string key = fmt::format("at.{}.{}", together.back(), finding.key);
-      findings.push_back({{key, "model"}, fmt::format("{}: {}", key, finding.message)});
-    }
-  };
-  for (const std::int64_t rank : representatives(ranks, value.world.ranks)) {
-    for (const std::int64_t step : representatives(steps, value.train.steps)) {
-      for (const std::int64_t micro : representatives(micro_batches, value.train.micro_batches)) {
-        for (const std::int64_t forward :
-             representatives(forwards, value.train.forwards_per_backward)) {
-          check_place(rank, step, micro, forward);
-        }
-      }
-    }
   }
 }
 

@@ -69,22 +69,35 @@ class CaseFindings {
   std::map<std::tuple<std::int64_t, std::int64_t, std::string>, Seen> seen_;
 };
 
-/// Reads every axis value once, the other axes being as the file has them.
+inline bool is_same_place(Position a, Position b) {
+  return a.line == b.line && a.column == b.column;
+}
+
+/// Reads every axis value once, the other axes being as the file has them. Of the integers of
+/// { first, count } the ends are enough, unless one of them is wrong.
 template <class T>
 void try_axis_values(const TreeNode& root, const Variation& variation, Findings& findings) {
   for (const Axis& axis : variation.axes) {
     for (std::size_t k = 0; k < axis.keys.size(); ++k) {
-      Position last{0, 0};
-      for (const std::vector<TreeNode>& value : axis.values) {
-        // The values of { first, count } share a position; one finding is enough for them.
-        const Position where = value[k].where;
-        if (where.line == last.line && where.column == last.column) continue;
+      const auto try_value = [&](const TreeNode& value, Findings& into) {
         TreeNode tree = root;
-        set_at_path(tree, axis.keys[k].path, axis.keys[k].where, value[k]);
-        const std::size_t before = findings.size();
+        set_at_path(tree, axis.keys[k].path, axis.keys[k].where, value);
         T ignored;
-        read_case(tree, ignored, findings);
-        if (findings.size() > before) last = where;
+        read_case(tree, ignored, into);
+      };
+      for (std::size_t i = 0; i < axis.values.size(); ++i) {
+        const TreeNode& value = axis.values[i][k];
+        std::size_t last = i;
+        while (last + 1 < axis.values.size() &&
+               is_same_place(axis.values[last + 1][k].where, value.where)) {
+          ++last;
+        }
+        Findings of_end(findings.file());
+        if (last > i) try_value(axis.values[last][k], of_end);
+        const std::size_t before = findings.size();
+        const std::size_t end = of_end.empty() ? i : last;
+        for (; i <= end && findings.size() == before; ++i) try_value(axis.values[i][k], findings);
+        i = last;
       }
     }
   }
@@ -124,10 +137,14 @@ Expansion<T> expand(const TreeNode& root, Findings& findings) {
   }
   if (!variation.axes.empty() && !(base_is_good && axes_are_good)) return all;
 
+  TreeNode plain = root;
+  plain.entries.erase(std::remove_if(plain.entries.begin(), plain.entries.end(),
+                                     [](const TreeEntry& entry) { return entry.key == "vary"; }),
+                      plain.entries.end());
   CaseFindings contradictions;
-  for (const Point& point :
-       choose_points(variation, root, static_cast<std::uint64_t>(base.seed), findings)) {
-    const TreeNode tree = variation.axes.empty() ? root : tree_at(root, variation, point);
+  for (const Point& point : choose_points(variation, root, static_cast<std::uint64_t>(base.seed),
+                                          num_values(plain), findings)) {
+    const TreeNode tree = tree_at(plain, variation, point);
     Expanded<T> named{point, name_at(variation, point), {}};
     Findings again(findings.file());
     read_case(tree, named.value, again);

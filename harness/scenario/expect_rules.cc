@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -150,9 +151,8 @@ void check_deadlock(const Case& value, const ExpectSpec& expect, const std::stri
     const ExpectWaiting& waiting = expect.waiting[i];
     const std::string at = fmt::format("{}.waiting.{}", path, i);
     check_range(waiting.rank, value.world.ranks, at + ".rank", "rank", "world.ranks", findings);
-    if (waiting.step) {
-      check_range(*waiting.step, value.train.steps, at + ".step", "step", "train.steps", findings);
-    }
+    check_range(waiting.step.value_or(0), value.train.steps, at + ".step", "step", "train.steps",
+                findings);
     if (!waiting_ranks.insert(waiting.rank).second) {
       findings.push_back({{at + ".rank"},
                           fmt::format("rank {} is in {}.waiting twice; a rank waits in one "
@@ -200,26 +200,18 @@ void check_expectation(const Case& value, const ExpectSpec& expect, const std::s
   check_hook(value, expect, path, findings);
   check_deadlock(value, expect, path, names, findings);
   check_expected_ends(value, expect, path, findings);
+  const auto check_where = [&](const std::string& at, std::optional<std::int64_t> rank,
+                               std::optional<std::int64_t> step) {
+    check_range(rank.value_or(0), value.world.ranks, at + ".rank", "rank", "world.ranks", findings);
+    check_range(step.value_or(0), value.train.steps, at + ".step", "step", "train.steps", findings);
+  };
   for (std::size_t i = 0; i < expect.issued.size(); ++i) {
-    const std::string at = fmt::format("{}.issued.{}", path, i);
-    check_range(expect.issued[i].rank, value.world.ranks, at + ".rank", "rank", "world.ranks",
-                findings);
-    check_range(expect.issued[i].step, value.train.steps, at + ".step", "step", "train.steps",
-                findings);
+    check_where(fmt::format("{}.issued.{}", path, i), expect.issued[i].rank, expect.issued[i].step);
   }
   for (std::size_t i = 0; i < expect.values.size(); ++i) {
-    const std::string at = fmt::format("{}.values.{}", path, i);
-    check_range(expect.values[i].rank, value.world.ranks, at + ".rank", "rank", "world.ranks",
-                findings);
-    check_range(expect.values[i].step, value.train.steps, at + ".step", "step", "train.steps",
-                findings);
+    check_where(fmt::format("{}.values.{}", path, i), expect.values[i].rank, expect.values[i].step);
   }
-  if (expect.rank) {
-    check_range(*expect.rank, value.world.ranks, path + ".rank", "rank", "world.ranks", findings);
-  }
-  if (expect.step) {
-    check_range(*expect.step, value.train.steps, path + ".step", "step", "train.steps", findings);
-  }
+  check_where(path, expect.rank, expect.step);
   if (!expect.oracle.empty() && !contains(expect.oracles, expect.oracle)) {
     findings.push_back({{path + ".oracle", path + ".oracles"},
                         fmt::format("oracle \"{}\" is not among those that are asked: {}; expected "

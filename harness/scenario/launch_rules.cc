@@ -83,6 +83,12 @@ void check_expected_ends(const Case& value, const ExpectSpec& expect, const std:
   for (std::size_t i = 0; i < expect.ends.size(); ++i) {
     const ExpectEnd& end = expect.ends[i];
     const std::string at = fmt::format("{}.ends.{}", path, i);
+    if (end.ending.empty() && end.error.empty() && end.message.empty() && !end.step &&
+        !end.parameters_of_step && !end.within_ms) {
+      findings.push_back({{at},
+                          "this entry of ends says who and not how; expected one of ending, error, "
+                          "message, step, parameters_of_step and within_ms"});
+    }
     for (const std::int64_t rank : end.ranks) {
       if (rank >= num_ends) {
         findings.push_back(

@@ -10,7 +10,10 @@
 namespace lockstep::harness {
 
 /// Cases that one file may expand to.
-inline constexpr std::int64_t kMaxCases = 100'000;
+inline constexpr std::int64_t kMaxCases = 20'000;
+
+/// Values in all cases of one file together.
+inline constexpr std::int64_t kMaxValuesOfCases = 4'000'000;
 
 /// One index per axis.
 using Point = std::vector<std::size_t>;
@@ -28,7 +31,7 @@ std::vector<Point> sampled_points(const std::vector<std::size_t>& sizes, std::in
                                   std::uint64_t seed);
 
 /// Values of all axes together that pairwise_points is willing to pair.
-inline constexpr std::size_t kMaxPairwiseValues = 4'000;
+inline constexpr std::size_t kMaxPairwiseValues = 1'000;
 
 /// Few combinations that contain every pair of values of different axes, in product order. None if
 /// more than kMaxCases are needed.

@@ -22,11 +22,7 @@ void check_version(const TreeNode& root, Findings& findings) {
 }
 
 void read_case(const TreeNode& root, Case& value, Findings& findings) {
-  check_version(root, findings);
-  TableReader<Case, Case> reader(root, "", value, findings);
-  reader.allow("schema");
-  reader.allow("vary");
-  reader.read_all();
+  read_root(root, value, findings);
 }
 
 }  // namespace lockstep::harness

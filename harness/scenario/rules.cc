@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <utility>
 
 #include "harness/model.h"
@@ -240,7 +241,10 @@ void check_joined(const Case& value, std::vector<CaseFinding>& findings) {
 // In each step: a joined rank is not counted.
 void check_active_divisors(const Case& value, std::vector<CaseFinding>& findings) {
   const std::vector<std::int64_t> steps = steps_by_rank(value);
-  for (std::int64_t step = 0; step < value.train.steps; ++step) {
+  // The number changes only where some rank runs out.
+  std::set<std::int64_t> changes(steps.begin(), steps.end());
+  changes.insert(0);
+  for (const std::int64_t step : changes) {
     const std::int64_t num_active =
         std::count_if(steps.begin(), steps.end(), [&](std::int64_t count) { return count > step; });
     if (num_active > 0 && !is_power_of_two(num_active)) {

@@ -40,6 +40,8 @@ void check_training(const Case& value, std::vector<CaseFinding>& findings);
 void check_exactness(const Case& value, const KnownNames& names,
                      std::vector<CaseFinding>& findings);
 void check_events(const Case& value, const KnownNames& names, std::vector<CaseFinding>& findings);
+/// Precondition: every single entry of [[at]] is sound, and so is the model.
+void check_routes(const Case& value, std::vector<CaseFinding>& findings);
 void check_faults(const Case& value, const KnownNames& names, std::vector<CaseFinding>& findings);
 /// Entries of [[at]] that set what is set already, wherever they are come to: they prove nothing.
 void check_without_effect(const Case& value, std::vector<CaseFinding>& findings);

@@ -229,4 +229,14 @@ class TableReader {
 /// A finding unless schema = kSchemaVersion is there.
 void check_version(const TreeNode& root, Findings& findings);
 
+/// Fills `value` from the root table of a file; [vary] is left to others.
+template <class T>
+void read_root(const TreeNode& root, T& value, Findings& findings) {
+  check_version(root, findings);
+  TableReader<T, T> reader(root, "", value, findings);
+  reader.allow("schema");
+  reader.allow("vary");
+  reader.read_all();
+}
+
 }  // namespace lockstep::harness

@@ -3,6 +3,9 @@
 #include "harness/scenario/tree.h"
 
 #include <fmt/format.h>
+
+// Every level is a call of the parser, of `convert` and of several destructors.
+#define TOML_MAX_NESTED_VALUES 64
 #include <toml++/toml.h>
 
 #include <algorithm>
@@ -10,6 +13,7 @@
 #include <tuple>
 #include <utility>
 
+#include "harness/scenario/long_key.h"
 #include "harness/scenario/text.h"
 
 namespace lockstep::harness {
@@ -180,19 +184,30 @@ bool Findings::is_spoiled(const std::string& path) const {
   });
 }
 
+std::int64_t num_values(const TreeNode& node) {
+  std::int64_t sum = 1;
+  for (const TreeNode& item : node.items) sum += num_values(item);
+  for (const TreeEntry& entry : node.entries) sum += num_values(entry.value);
+  return sum;
+}
+
 bool leads_to(const std::string& outer, const std::string& path) {
   return (path + ".").rfind(outer + ".", 0) == 0;
 }
 
 std::vector<Finding> Findings::take() {
-  const auto key = [](const Finding& f) { return std::tie(f.line, f.column, f.message); };
   std::stable_sort(list_.begin(), list_.end(), [&](const Finding& a, const Finding& b) {
     return std::tie(a.line, a.column) < std::tie(b.line, b.column);
   });
   std::vector<Finding> unique;
+  std::size_t first_here = 0;
   for (Finding& finding : list_) {
-    const bool seen = std::any_of(unique.begin(), unique.end(),
-                                  [&](const Finding& f) { return key(f) == key(finding); });
+    const bool is_elsewhere = unique.empty() || unique.back().line != finding.line ||
+                              unique.back().column != finding.column;
+    if (is_elsewhere) first_here = unique.size();
+    const auto begin = unique.begin() + static_cast<std::ptrdiff_t>(first_here);
+    const bool seen = std::any_of(begin, unique.end(),
+                                  [&](const Finding& f) { return f.message == finding.message; });
     if (!seen) unique.push_back(std::move(finding));
   }
   list_.clear();
@@ -200,6 +215,13 @@ std::vector<Finding> Findings::take() {
 }
 
 bool parse_tree(std::string_view text, TreeNode& root, Findings& findings) {
+  if (const auto where = find_long_key(text)) {
+    findings.add(*where,
+                 fmt::format("a key of more than {} points; expected the dotted path of a key of "
+                             "this file, such as world.ranks",
+                             kMaxKeyPoints));
+    return false;
+  }
   try {
     root = convert(toml::parse(text, findings.file()));
     return true;

@@ -77,6 +77,9 @@ class Findings {
   std::vector<std::string> spoiled_;
 };
 
+/// How many values there are in it, tables and arrays included; at least 1.
+std::int64_t num_values(const TreeNode& node);
+
 /// True if `outer` is `path` or a table or array above it.
 bool leads_to(const std::string& outer, const std::string& path);
 

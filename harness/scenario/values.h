@@ -4,9 +4,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -95,6 +95,7 @@ bool read_value(const Source& from, std::vector<T>& out, const ListOf<C>& list) 
     return false;
   }
   std::vector<T> values;
+  std::set<T> seen;
   bool good = true;
   for (std::size_t i = 0; i < from.node.items.size(); ++i) {
     const std::string path = fmt::format("{}.{}", from.path, i);
@@ -104,7 +105,7 @@ bool read_value(const Source& from, std::vector<T>& out, const ListOf<C>& list) 
       good = false;
       continue;
     }
-    if (list.unique && std::find(values.begin(), values.end(), value) != values.end()) {
+    if (list.unique && !seen.insert(value).second) {
       from.findings.add(item.node.where, fmt::format("{} has {} twice; expected each item once",
                                                      from.path, describe_value(item.node)));
       from.findings.spoil(from.path);

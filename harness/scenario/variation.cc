@@ -150,6 +150,10 @@ class VariationReader {
     }
     Axis axis;
     for (const TreeEntry& entry : node.entries) collect_linked(entry, entry.key, axis);
+    if (axis.keys.empty()) {
+      findings_.add(node.where, "vary.linked has no values; expected at least one key with some");
+      return;
+    }
     add(std::move(axis));
   }
 
@@ -275,7 +279,8 @@ Variation read_variation(const TreeNode& root, Findings& findings) {
 }
 
 std::vector<Point> choose_points(const Variation& variation, const TreeNode& root,
-                                 std::uint64_t seed, Findings& findings) {
+                                 std::uint64_t seed, std::int64_t values_per_case,
+                                 Findings& findings) {
   std::vector<std::size_t> sizes;
   for (const Axis& axis : variation.axes) sizes.push_back(axis.values.size());
   const auto too_many = [&](const std::string& what, std::int64_t limit, const char* way_out) {
@@ -283,6 +288,13 @@ std::vector<Point> choose_points(const Variation& variation, const TreeNode& roo
     findings.add(entry ? entry->key_where : root.where,
                  fmt::format("vary asks for {}; expected at most {}{}", what, limit, way_out));
     return std::vector<Point>();
+  };
+  const auto within_limit = [&](std::vector<Point> points) {
+    const auto num_cases = static_cast<std::int64_t>(points.size());
+    const std::int64_t limit = std::max<std::int64_t>(1, kMaxValuesOfCases / values_per_case);
+    if (num_cases <= limit) return points;
+    return too_many(fmt::format("{} cases of {} values each", num_cases, values_per_case), limit,
+                    "; pairwise = true or sample = N thins them");
   };
   const auto product = product_size(sizes);
   const std::string product_text =
@@ -295,18 +307,18 @@ std::vector<Point> choose_points(const Variation& variation, const TreeNode& roo
         return too_many(fmt::format("pairs of {} values", num_values), kMaxPairwiseValues, "");
       }
       auto points = pairwise_points(sizes);
-      return points ? *points : too_many("more cases", kMaxCases, "");
+      return points ? within_limit(*std::move(points)) : too_many("more cases", kMaxCases, "");
     }
     case Variation::Choice::kSample:
       if (!product) return too_many(product_text, std::int64_t{1} << 62, "");
-      return sampled_points(sizes, variation.sample_size, seed);
+      return within_limit(sampled_points(sizes, variation.sample_size, seed));
     case Variation::Choice::kProduct:
       break;
   }
   if (!product || *product > kMaxCases) {
     return too_many(product_text, kMaxCases, "; pairwise = true or sample = N thins them");
   }
-  return product_points(sizes);
+  return within_limit(product_points(sizes));
 }
 
 TreeNode tree_at(const TreeNode& root, const Variation& variation, const Point& point) {

@@ -33,9 +33,11 @@ struct Variation {
 /// every path leads to a place. Wrong forms become findings; then what is returned is of no use.
 Variation read_variation(const TreeNode& root, Findings& findings);
 
-/// The combinations to run. Too many are a finding at [vary].
+/// The combinations to run, at least one, each a case of `values_per_case` values. Too many cases,
+/// or too many values in all of them, are a finding at [vary], and then there is none.
 std::vector<Point> choose_points(const Variation& variation, const TreeNode& root,
-                                 std::uint64_t seed, Findings& findings);
+                                 std::uint64_t seed, std::int64_t values_per_case,
+                                 Findings& findings);
 
 /// `root` with every key of every axis set, positions being those of the values.
 TreeNode tree_at(const TreeNode& root, const Variation& variation, const Point& point);

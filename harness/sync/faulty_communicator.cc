@@ -195,10 +195,20 @@ std::unique_ptr<Work> FaultyCommunicator::complete_wrong(const Call& call, std::
   }
   if (spec.kind == "cut_link") {
     const std::size_t seq = inner_.records().size() - 1;
-    const auto stand = [is_due, waiting = waiting_in(inner_.records()[seq], seq)] {
-      if (is_due()) {
+    const auto stand = [this, is_due, tag = call.tag,
+                        waiting = waiting_in(inner_.records()[seq], seq)] {
+      if (!is_due()) {
+        return;
+      }
+      const std::int64_t timeout_ms = disturbances_.value().world.timeout_ms;
+      if (timeout_ms == 0) {
         throw StandStill(waiting);
       }
+      disturbances_.sleep_ms(timeout_ms);
+      throw TimedOut(
+          fmt::format("rank {}: timed out after {} ms: nothing comes over the link in a collective "
+                      "({}, step {}, bucket {})",
+                      rank(), timeout_ms, to_string(tag.site), tag.step, tag.bucket));
     };
     return std::make_unique<AfterWork>(std::move(work), stand);
   }

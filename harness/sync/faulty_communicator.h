@@ -25,7 +25,8 @@ namespace lockstep::harness {
 ///   transport_error   it is issued, and `wait` throws PeerLost
 ///   corrupt_payload   a bit of the result's first byte is turned over on this rank
 ///   slow_link         it is issued, and `wait` returns `delay_ms` later
-///   cut_link          it is issued, and `wait` never returns where it would (StandStill)
+///   cut_link          it is issued, and where it would return `wait` never does (StandStill), or
+///                     throws TimedOut after `world.timeout_ms`
 ///   exit, crash       the process ends, when all that were issued before have ended
 ///   stop              likewise the process stands still, for longer than others wait
 ///

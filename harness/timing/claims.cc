@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <regex>
 
 #include "core/check.h"
+#include "harness/timing/name_filter.h"
 #include "harness/timing/predict.h"
 
 namespace lockstep::harness {
@@ -131,10 +131,11 @@ std::map<std::vector<std::size_t>, Line> lines_of(
     const ClaimSpec& claim, const TimingStudy& study,
     const std::vector<sim::timing::Prediction>& predictions) {
   const auto axis = find_axis(study, claim.over);
+  const NameFilter only(claim.only);
   std::map<std::vector<std::size_t>, Line> lines;
   for (std::size_t i = 0; i < study.points.size(); ++i) {
     const TimingPoint& point = study.points[i];
-    if (!claim.only.empty() && !std::regex_search(point.name, std::regex(claim.only))) continue;
+    if (!only.finds(point.name)) continue;
     std::vector<std::size_t> rest;
     Sample sample{point.name, "", quantity(claim.of, point.setup, predictions[i])};
     if (axis) {

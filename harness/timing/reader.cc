@@ -5,12 +5,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <regex>
 #include <utility>
 
 #include "harness/scenario/expand.h"
 #include "harness/scenario/table_reader.h"
 #include "harness/timing/blocks.h"
+#include "harness/timing/name_filter.h"
 #include "harness/timing/schema.h"
 
 namespace lockstep::harness {
@@ -19,16 +19,15 @@ namespace {
 
 /// Whether `only` is a regular expression that some point's name contains.
 std::string trouble_with_only(const std::string& only, const TimingStudy& study) {
-  std::regex expression;
   try {
-    expression = std::regex(only);
-  } catch (const std::regex_error& error) {
-    return fmt::format("'{}' is no regular expression: {}", only, error.what());
+    const NameFilter filter(only);
+    const bool found =
+        std::any_of(study.points.begin(), study.points.end(),
+                    [&](const TimingPoint& point) { return filter.finds(point.name); });
+    if (found) return {};
+  } catch (const UsageError& error) {
+    return error.what();
   }
-  const bool found = std::any_of(
-      study.points.begin(), study.points.end(),
-      [&](const TimingPoint& point) { return std::regex_search(point.name, expression); });
-  if (found) return {};
   return fmt::format("'{}' is found in the name of no point; the first is called '{}'", only,
                      study.points.front().name);
 }
@@ -113,11 +112,7 @@ TimingAxis axis_of(const Axis& axis) {
 bool is_timing_tree(const TreeNode& root) { return root.find("kind") != nullptr; }
 
 void read_case(const TreeNode& root, TimingCase& value, Findings& findings) {
-  check_version(root, findings);
-  TableReader<TimingCase, TimingCase> reader(root, "", value, findings);
-  reader.allow("schema");
-  reader.allow("vary");
-  reader.read_all();
+  read_root(root, value, findings);
 }
 
 std::vector<CaseFinding> check_case(TimingCase& value) {

@@ -146,8 +146,10 @@ void describe(V& v, Of<ClaimSpec>) {
            Choices{{"bounds", "ratio", "falls", "rises", "interior_minimum"}}, "its kind");
   v.field("of", &ClaimSpec::of, timing_quantities(), "what it is about");
   v.field("over", &ClaimSpec::over, Text{}, "all kinds but bounds: along which axis of [vary]");
-  v.field("only", &ClaimSpec::only, Text{},
-          "regular expression; left out are points in whose name it is not found");
+  v.field(
+      "only", &ClaimSpec::only, Text{},
+      "regular expression without counts and back-references; left out are points in whose name "
+      "it is not found");
   v.field("min", &ClaimSpec::min, kReal,
           "bounds, ratio; falls, rises, interior_minimum: the least factor");
   v.field("max", &ClaimSpec::max, kReal, "bounds, ratio");

@@ -66,7 +66,7 @@ bool has_many_cases(std::string_view text) {
   if (!parse_tree(text, root, findings)) return false;
   const Variation variation = read_variation(root, findings);
   if (!findings.empty()) return false;
-  const std::vector<Point> points = choose_points(variation, root, 1, findings);
+  const std::vector<Point> points = choose_points(variation, root, 1, 1, findings);
   demand(points.empty() != findings.empty(), "there are points or there is a finding", text);
   for (const Point& point : points) {
     demand(point.size() == variation.axes.size(), "a point has an index per axis", text);

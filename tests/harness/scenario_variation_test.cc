@@ -125,12 +125,12 @@ TEST(ScenarioVariationTest, RefusesFormsItDoesNotKnow) {
   EXPECT_THAT(findings_of(file_with("[vary]\nseed = { first = 1 }\n")),
               ElementsAre(finding("4:8", {"seed.count is missing"})));
   EXPECT_THAT(findings_of(file_with("[vary]\nseed = { first = 1, count = 0 }\n")),
-              ElementsAre(finding("4:8", {"count = 0", "from 1 to 100000"})));
+              ElementsAre(finding("4:8", {"count = 0", "from 1 to 20000"})));
   EXPECT_THAT(findings_of(file_with("[vary]\nseed = { first = 1, count = 2, stepp = 2 }\n")),
               ElementsAre(finding("4:32", {"unknown key 'stepp'"})));
   EXPECT_THAT(findings_of(file_with("[vary]\npairwise = 1\nsample = 0\n")),
               ElementsAre(finding("4:12", {"expected true or false"}),
-                          finding("5:10", {"vary.sample is 0", "from 1 to 100000"})));
+                          finding("5:10", {"vary.sample is 0", "from 1 to 20000"})));
   EXPECT_THAT(findings_of(file_with("[vary]\npairwise = true\nsample = 2\n")),
               ElementsAre(finding("5:1", {"both pairwise and sample"})));
   EXPECT_THAT(findings_of(file_with("[vary]\nlinked = [3]\n")),
@@ -183,9 +183,9 @@ TEST(ScenarioVariationTest, NamesTheCaseOfAContradiction) {
 }
 
 TEST(ScenarioVariationTest, RefusesMoreCasesThanAFileMayHave) {
-  const std::string huge = "[vary]\nseed = { first = 1, count = 100000 }\ntrain.steps = [1, 2]\n";
+  const std::string huge = "[vary]\nseed = { first = 1, count = 20000 }\ntrain.steps = [1, 2]\n";
   EXPECT_THAT(findings_of(file_with(huge)),
-              ElementsAre(finding("3:2", {"200000 cases", "at most 100000", "sample = N"})));
+              ElementsAre(finding("3:2", {"40000 cases", "at most 20000", "sample = N"})));
   EXPECT_THAT(cases_of(huge + "sample = 3\n"), SizeIs(3));
 }
 
