@@ -68,7 +68,7 @@ TEST(LaunchTest, WhatCannotBeIsRefusedWithItsPlace) {
               ElementsAre(HasSubstr("that process believes in 3 ranks")));
   EXPECT_THAT(findings_of(file_with("[launch]\nport = 1\n[schedule]\npolicy = \"exhaustive\"\n")),
               ElementsAre(HasSubstr("expected \"random\" or \"pct\"")));
-  EXPECT_THAT(findings_of(file_with("[[expect.ends]]\nrank = 2\n")),
+  EXPECT_THAT(findings_of(file_with("[[expect.ends]]\nrank = 2\nending = \"failed\"\n")),
               ElementsAre(HasSubstr("there is no rank 2; expected 0 to 1")));
   EXPECT_THAT(findings_of(file_with("[[expect.ends]]\nparameters_of_step = 1\n")),
               ElementsAre(HasSubstr("there is no step 1")));

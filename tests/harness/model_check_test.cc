@@ -395,5 +395,27 @@ TEST(CheckRouteTest, AnEarlyExitYieldsHeadZeroSoMustHaveItsShape) {
               HasSubstr("last stage"));
 }
 
+TEST(ModelCheckTest, WhereTheModelHasNothingItSaysSo) {
+  ModelSpec model = graph({});
+  model.forward = {{"a"}};
+  model.frozen = {"a"};
+  std::vector<std::string> messages;
+  for (const ModelFinding& finding : check_model(model, DataSpec())) {
+    messages.push_back(finding.message);
+  }
+  EXPECT_THAT(messages, ElementsAre(HasSubstr("needs at least one block"),
+                                    HasSubstr("no block \"a\"; the model has no blocks yet"),
+                                    HasSubstr("\"a\"; the model has no parameters")));
+}
+
+TEST(ModelCheckTest, ElementsOfManyBlocksDoNotOverflow) {
+  std::vector<std::pair<std::string, std::string>> blocks;
+  for (int i = 0; i < 3'000; ++i) {
+    blocks.emplace_back("b" + std::to_string(i), "conv2d 1048576 1048576 64");
+  }
+  EXPECT_THAT(only(check_model(graph(std::move(blocks)), DataSpec())).message,
+              HasSubstr("are more than the 67108864"));
+}
+
 }  // namespace
 }  // namespace lockstep::harness

@@ -206,5 +206,42 @@ TEST(ScenarioEventRulesTest, FaultsHaveSomethingToSpoil) {
               IsEmpty());
 }
 
+/// Entries at places of their own, each of which leaves out a block of the middle.
+std::string routes(const std::string& key, int count) {
+  std::string text;
+  for (int i = 0; i < count; ++i) {
+    text += "[[at]]\nskip = [\"act\"]\n" + key + " = " + std::to_string(i) + "\n";
+  }
+  return text;
+}
+
+TEST(ScenarioEventRulesTest, RoutesAddUpWhereEntriesMeet) {
+  const std::string train =
+      "train = { batch_per_rank = 64, micro_batches = 8, "
+      "forwards_per_backward = 8, steps = 100 }\ndata.samples = 10_000\n";
+  const std::string base = train + "world.ranks = 60\n";
+  const std::string left = "[[at]]\nskip = [\"left\"]\nrank = 3\nstep = 40\n";
+  const std::string right = "[[at]]\nskip = [\"right\"]\nmicro_batch = 5\nforward = 2\n";
+  // Each alone leaves a head; where they meet there is none.
+  EXPECT_THAT(findings_of("schema = 1\nexpect.outcome = \"within_bound\"\n" + base +
+                          file_with("").substr(file_with("").find("[model]")) + left),
+              IsEmpty());
+  EXPECT_THAT(findings_of("schema = 1\nexpect.outcome = \"within_bound\"\n" + base +
+                          file_with("").substr(file_with("").find("[model]")) + left + right),
+              ElementsAre(finding("15:1", {"leaves out every head"})));
+}
+
+TEST(ScenarioEventRulesTest, RoutesThatMeetInTooManyWaysAreRefused) {
+  const std::string head =
+      "schema = 1\nexpect.outcome = \"within_bound\"\ntrain = { "
+      "batch_per_rank = 64, micro_batches = 8, forwards_per_backward = 8, "
+      "steps = 100 }\ndata.samples = 10_000\nworld.ranks = 60\n" +
+      file_with("").substr(file_with("").find("[model]"));
+  EXPECT_THAT(findings_of(head + routes("rank", 15) + routes("step", 15)), IsEmpty());
+  EXPECT_THAT(findings_of(head + routes("rank", 40) + routes("step", 40) +
+                          routes("micro_batch", 7) + routes("forward", 7)),
+              ElementsAre(finding("10:3", {"add up in more than 2000 ways"})));
+}
+
 }  // namespace
 }  // namespace lockstep::test

@@ -141,11 +141,36 @@ TEST(ScenarioExpectRulesTest, TheSerialOracleOfSyncBatchNormNeedsOneRouteForAllR
   EXPECT_THAT(findings_of(model), IsEmpty());
   EXPECT_THAT(findings_of(model + "rank = 1\n"),
               ElementsAre(::testing::HasSubstr("ranks on different routes")));
+  // One step in a million, in the last of 100 cases.
+  const std::string steps = "steps = [999_999]\n[train]\nsteps = 1_000_000\n[vary]\n";
+  EXPECT_THAT(findings_of(model + steps + "seed = { first = 1, count = 100 }\n"), IsEmpty());
+  EXPECT_THAT(findings_of(model + "rank = 1\n" + steps + "seed = [1]\n"),
+              ElementsAre(::testing::HasSubstr("ranks on different routes")));
+  // Alike at every step but one: in two entries, of which one leaves a step out.
+  EXPECT_THAT(
+      findings_of(model + "ranks = [0]\n[[at]]\nskip = [\"c\"]\nrank = 1\nsteps = [0, 1]\n"),
+      ElementsAre(::testing::HasSubstr("ranks on different routes")));
+  EXPECT_THAT(
+      findings_of(model + "ranks = [0]\n[[at]]\nskip = [\"c\"]\nrank = 1\nsteps = [0, 1, 2]\n"),
+      IsEmpty());
+}
+
+TEST(ScenarioExpectRulesTest, AnEndSaysHow) {
+  const std::string file = "schema = 1\n[expect]\noutcome = \"within_bound\"\nends = ";
+  EXPECT_THAT(findings_of(file + "[{ ranks = [0] }, {}]\n"),
+              ElementsAre(finding("4:9", {"says who and not how", "expected one of ending, error"}),
+                          finding("4:26", {"says who and not how"})));
+  EXPECT_THAT(findings_of(file + "[{ ranks = [0], ending = \"finished\" }, { step = -1 }]\n"),
+              IsEmpty());
 }
 
 TEST(ScenarioExpectRulesTest, WhatIsIssuedIsByRanksAndInStepsThatExist) {
   EXPECT_THAT(findings_of("schema = 1\n[expect]\noutcome = \"within_bound\"\n"
                           "issued = [{ rank = 2, step = 3, collectives = [] }]\n"),
+              ElementsAre(::testing::HasSubstr("rank 2 does not exist"),
+                          ::testing::HasSubstr("step 3 does not exist")));
+  EXPECT_THAT(findings_of("schema = 1\n[expect]\noutcome = \"within_bound\"\n"
+                          "values = [{ rank = 2, step = 3, tensor = \"x\", numbers = [] }]\n"),
               ElementsAre(::testing::HasSubstr("rank 2 does not exist"),
                           ::testing::HasSubstr("step 3 does not exist")));
 }

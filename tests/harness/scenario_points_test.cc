@@ -106,6 +106,7 @@ TEST(ScenarioPointsTest, PairwiseIsFarSmallerThanTheProduct) {
 }
 
 TEST(ScenarioPointsTest, PairwiseGivesUpWhereTwoAxesAloneAskForTooMuch) {
+  // 160,000 pairs, each of them a case.
   EXPECT_EQ(pairwise_points({400, 400}), std::nullopt);
 }
 

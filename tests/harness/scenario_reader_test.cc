@@ -43,6 +43,47 @@ TEST(ScenarioReaderTest, PlacesSyntaxErrors) {
               ElementsAre(finding("3:9", {"not valid TOML", "utf-8"})));
 }
 
+// Each point is a table in a table, and each of those a call of everything that walks through them.
+TEST(ScenarioReaderTest, RefusesKeysThatAreDeeperThanAnyIs) {
+  std::string deep;
+  for (int i = 0; i < 1'000'000; ++i) deep += "a.";
+  EXPECT_THAT(findings_of(file_with(deep + "b = 1\n")),
+              ElementsAre(finding("3:34", {"a key of more than 16 points"})));
+  EXPECT_THAT(findings_of(file_with("[" + deep + "b]\n")),
+              ElementsAre(finding("3:35", {"a key of more than 16 points"})));
+  EXPECT_THAT(findings_of(file_with("world = { " + deep + "b = 1 }\n")),
+              ElementsAre(finding("3:44", {"a key of more than 16 points"})));
+  EXPECT_THAT(findings_of(file_with("seed = " + std::string(1'000, '[') + "\n")),
+              ElementsAre(finding("3:72", {"not valid TOML"})));
+}
+
+TEST(ScenarioReaderTest, PointsOutsideOfKeysAreNotCounted) {
+  const std::string points(100, '.');
+  for (const std::string& text : {"# " + points, "title = \"" + points + "\"",
+                                  "title = '" + points + "'", "title = \"\\\"" + points + "\"",
+                                  "title = \"\"\"\n" + points + "\"\n" + points + "\"\"\"\"",
+                                  "title = '''" + points + "\n\\" + points + "'''"}) {
+    EXPECT_THAT(findings_of("schema = 1\n" + text + "\nexpect.outcome = \"within_bound\"\n"),
+                IsEmpty())
+        << text;
+  }
+  std::string numbers;
+  for (int i = 0; i < 100; ++i) numbers += "0.5, ";
+  EXPECT_THAT(findings_of(file_with("data.inputs = [" + numbers + "]\n")), IsEmpty());
+}
+
+// With a comparison of each with all others this would take minutes.
+TEST(ScenarioReaderTest, LongListsAreReadInOneGo) {
+  std::string steps;
+  for (int i = 0; i < 100'000; ++i) steps += std::to_string(i) + ",";
+  EXPECT_THAT(
+      findings_of(file_with("train.steps = 100_000\n[[at]]\nlr = 0.5\nsteps = [" + steps + "]\n")),
+      IsEmpty());
+  EXPECT_THAT(
+      findings_of(file_with("train.steps = 100_000\n[[at]]\nlr = 0.5\nsteps = [" + steps + "7]\n")),
+      ElementsAre(::testing::HasSubstr("at.0.steps has 7 twice")));
+}
+
 TEST(ScenarioReaderTest, NamesTheNearestKeyOfTheTable) {
   EXPECT_THAT(findings_of(file_with("[world]\nrnaks = 2\n")),
               ElementsAre(finding("4:1", {"unknown key 'rnaks' in world", "expected one of ranks",

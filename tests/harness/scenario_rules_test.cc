@@ -162,6 +162,21 @@ TEST(ScenarioRulesTest, FaultsDoNotMakeUpWhatRanksDecideBy) {
   }
 }
 
+// The first step in which three ranks have inputs, in a million; and in each of 200 cases.
+TEST(ScenarioRulesTest, ActiveRanksAreAPowerOfTwoInEveryStepOfManySteps) {
+  const auto file = [](const std::string& steps_of_rank) {
+    return "schema = 1\n[world]\nranks = 4\n[data]\nexact = true\n[train]\nsteps = 1_000_000\n"
+           "optimizer.lr = 0.125\nsteps_of_rank = [" +
+           steps_of_rank + "]\n[ddp]\njoin = \"divide_by_active\"\n[vary]\n" +
+           "seed = { first = 1, count = 200 }\n";
+  };
+  EXPECT_THAT(findings_of(file("1_000_000, 1_000_000, 0, 0")), IsEmpty());
+  EXPECT_THAT(findings_of(file("1_000_000, 999_999, 999_999, 999_998")),
+              ElementsAre(finding("9:1", {"ranks with inputs in step 999998 is 3"})));
+  EXPECT_THAT(findings_of(file("1_000_000, 7, 7, 0")),
+              ElementsAre(finding("9:1", {"ranks with inputs in step 0 is 3"})));
+}
+
 TEST(ScenarioRulesTest, StaticGraphExcludesFindUnusedParameters) {
   EXPECT_THAT(findings_of(file_with("[ddp]\nfind_unused_parameters = true\nstatic_graph = true\n")),
               ElementsAre(finding("5:1", {"leave out find_unused_parameters or static_graph"})));

@@ -189,5 +189,26 @@ TEST(ScenarioVariationTest, RefusesMoreCasesThanAFileMayHave) {
   EXPECT_THAT(cases_of(huge + "sample = 3\n"), SizeIs(3));
 }
 
+TEST(ScenarioVariationTest, RefusesMoreValuesThanAllCasesMayHave) {
+  std::string inputs;
+  for (int i = 0; i < 10'000; ++i) inputs += "1.0,";
+  const std::string huge = "data.inputs = [" + inputs + "]\n[vary]\nseed = { first = 1, count = ";
+  EXPECT_THAT(findings_of(file_with(huge + "400 }\n")),
+              ElementsAre(finding("4:2", {"400 cases of 10006 values each", "at most 399"})));
+  EXPECT_THAT(cases_of(huge + "399 }\n"), SizeIs(399));
+}
+
+TEST(ScenarioVariationTest, ASpanIsAsWrongAsItsFirstWrongInteger) {
+  EXPECT_THAT(findings_of(file_with("[vary]\n\"world.ranks\" = { first = 0, count = 3 }\n")),
+              ElementsAre(finding("4:17", {"world.ranks is 0"})));
+  EXPECT_THAT(findings_of(file_with("[vary]\n\"world.ranks\" = { first = -1, count = 9 }\n")),
+              ElementsAre(finding("4:17", {"world.ranks is -1"})));
+}
+
+TEST(ScenarioVariationTest, LinkedKeysHaveValues) {
+  EXPECT_THAT(findings_of(file_with("[[vary.linked]]\nworld = {}\n")),
+              ElementsAre(finding("3:1", {"vary.linked has no values"})));
+}
+
 }  // namespace
 }  // namespace lockstep::test

@@ -149,6 +149,26 @@ only = "ranks=8"
               ElementsAre(finding("18:1", {"'expect' cannot vary"})));
 }
 
+// What a backtracking search would take years for, or more stack than there is.
+TEST(TimingStudyTest, AnExpressionCannotHang) {
+  const auto file = [](const std::string& only) {
+    return kHead +
+           "[vary]\n\"network.algorithm\" = [\"ring\", \"halving_doubling\"]\n"
+           "\"world.ranks\" = [2, 4]\n[[expect]]\nclaim = \"bounds\"\nmin = 0.0\n"
+           "only = '" +
+           only + "'\n";
+  };
+  EXPECT_THAT(findings_of(file("(r|in|g|i|n|ing|a|l|o|m|t|h|=|.|.)*Z$")),
+              ElementsAre(finding("23:1", {"is found in the name of no point"})));
+  EXPECT_THAT(study_of(file("((a*)*)*ranks=[24]$")).claims, SizeIs(1));
+  EXPECT_THAT(findings_of(file("(a?){20000}")),
+              ElementsAre(finding("23:1", {"counts repetitions"})));
+  EXPECT_THAT(findings_of(file(std::string(201, '('))),
+              ElementsAre(finding("23:1", {"of 201 bytes; expected at most 200"})));
+  EXPECT_THAT(findings_of(file("(ring)\\\\1")),
+              ElementsAre(finding("23:1", {"is no regular expression"})));
+}
+
 TEST(TimingStudyTest, AScenarioIsNoTimingFileAndTheOtherWayRound) {
   EXPECT_THROW(harness::parse_scenario_text(kHead, "case.toml"), UsageError);
   EXPECT_THAT(findings_of("schema = 1\nkind = \"timming\"\n"),
