@@ -3,10 +3,12 @@
 
 lockstep_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# Installs the packages of scripts/packages that are not there; quick when none is missing.
+# lockstep_install [tests]: installs the packages of scripts/packages that are not there, with those
+# for tests alone only if asked to; quick when none is missing.
 lockstep_install() {
-  local wanted missing=() name
-  mapfile -t wanted < <(grep -v '^#' "$lockstep_root/scripts/packages")
+  local wanted missing=() name until='/^# For tests alone/,$d'
+  [ "${1:-}" = tests ] && until=''
+  mapfile -t wanted < <(sed "$until" "$lockstep_root/scripts/packages" | grep -v '^#')
   local installed
   # dpkg-query fails where one of them was never heard of; what it prints is right all the same.
   installed=$({ dpkg-query -W -f '${db:Status-Status} ${Package}\n' "${wanted[@]}" 2>/dev/null ||
