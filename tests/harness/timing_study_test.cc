@@ -149,6 +149,11 @@ only = "ranks=8"
               ElementsAre(finding("18:1", {"'expect' cannot vary"})));
 }
 
+TEST(TimingStudyTest, TimesThatCannotBeSimulatedHaveAPlace) {
+  EXPECT_THAT(findings_of(kHead + "[compute]\noptimizer_us = 1e12\n"),
+              ElementsAre(finding("18:1", {"updates take 2e+06 s", "expected at most 2.88e+05"})));
+}
+
 // What a backtracking search would take years for, or more stack than there is.
 TEST(TimingStudyTest, AnExpressionCannotHang) {
   const auto file = [](const std::string& only) {

@@ -57,6 +57,39 @@ TEST(SetupTest, SomethingIsReducedAndFlopsHaveARate) {
   EXPECT_THAT(finding_of(setup), HasSubstr("layer.0.forward_gflop_per_sample: flops take time"));
 }
 
+// 2^61 ps are 2.31e6 s, of which each kind of time may take an eighth: 2.88e5 s.
+TEST(SetupTest, TimesThatCannotBeSimulatedAreCited) {
+  TimingSetup setup = good();
+  setup.train.steps = 1'000;
+  setup.layers.push_back(layer(100));
+  setup.layers[1].forward_us_per_sample = 1e6;
+  setup.layers[1].forward_us = 1.0;
+  setup.layers[1].backward_us = 1.0;
+  setup.layers[1].backward_us_per_sample = 1.0;
+  setup.train.samples_per_micro_batch = 287;
+  EXPECT_TRUE(check_setup(setup).empty());
+  setup.train.samples_per_micro_batch = 289;
+  EXPECT_THAT(finding_of(setup), HasSubstr("layer.1.forward_us_per_sample: forward and backward of "
+                                           "this layer take 2.89e+05 s in all steps together"));
+  setup.train.samples_per_micro_batch = 150;
+  setup.layers[0] = setup.layers[1];
+  EXPECT_THAT(finding_of(setup), HasSubstr("layer: forward and backward of all layers take 3e+05"));
+
+  setup = good();
+  setup.compute.optimizer_us = 3e11;
+  setup.train.steps = 2;
+  EXPECT_THAT(finding_of(setup), HasSubstr("compute.optimizer_us: updates take 6e+05 s"));
+  setup = good();
+  setup.jitter.stall_probability = 0.5;
+  setup.jitter.stall_ms = 1e9;
+  EXPECT_THAT(finding_of(setup), HasSubstr("jitter.stall_ms: stalls would take"));
+  setup = good();
+  setup.stragglers.resize(1);
+  setup.stragglers[0].ranks = {1};
+  setup.stragglers[0].delay_ms = 1e9;
+  EXPECT_THAT(finding_of(setup), HasSubstr("straggler.0.delay_ms: delays take"));
+}
+
 TEST(SetupTest, StragglersExist) {
   TimingSetup setup = good();
   setup.stragglers = {{{8}, {10}, 2.0, 0.0}};
