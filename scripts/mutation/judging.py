@@ -26,13 +26,17 @@ def suite(place, mutant, options):
     row = {"seconds": round(time.monotonic() - begin, 1)}
     if result.timed_out:
         return dict(row, killed=True, by="does not end", cases=None, failed=None)
-    if result.status not in (0, 1) or not os.path.exists(report):
+    if result.status == 2:
+        raise Defect(f"lockstep run refuses its arguments: {result.output.strip()[-300:]}")
+    if not os.path.exists(report):
         return dict(row, killed=True, by=f"exit status {result.status}", cases=None, failed=None)
     with open(report, encoding="utf-8") as file:
         cases = json.load(file)["cases"]
-    bad = [i for i, case in enumerate(cases) if not case["as_expected"]]
+    bad = [i for i, case in enumerate(cases) if case["verdict"] not in ("passed", "skipped")]
     if not bad:
-        return dict(row, killed=False, by="", cases=len(cases), failed=0)
+        died = result.status != 0
+        return dict(row, killed=died, by=f"exit status {result.status}" if died else "",
+                    cases=len(cases), failed=0)
     first = cases[bad[0]]
     name = first["file"] + (f" [{first['name']}]" if first["name"] else "")
     return dict(row, killed=True, by=name.replace("scenarios/", "", 1), cases=bad[0] + 1,

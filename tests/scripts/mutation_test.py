@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What scripts/mutants makes of patches and of results; planting them takes an hour."""
+import argparse
+import json
 import os
 import sys
 import tempfile
@@ -8,7 +10,7 @@ import unittest
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "scripts"))
 
-from mutation import judging, patches, table  # noqa: E402
+from mutation import judging, patches, table, workplace  # noqa: E402
 
 HEADER = "Breaks: a.\nSeen: b\nArea: join\n"
 DIFF = "\n--- a/one.cc\n+++ b/one.cc\n@@ -1,2 +1,2 @@\n first\n-second\n+other\n"
@@ -74,7 +76,7 @@ class PatchesTest(Folder):
 
 def row(name, suite, fuzz):
     part = {"killed": True, "by": "x", "cases": 3, "seconds": 1.0, "steps": 4, "lines": 9}
-    return {"name": name, "area": "join", "build_seconds": 1.0,
+    return {"name": name, "area": "join", "digest": "d", "build_seconds": 1.0,
             "suite": dict(part, killed=suite), "fuzz": dict(part, killed=fuzz)}
 
 
@@ -98,6 +100,69 @@ class TableTest(Folder):
         lines = '{"finding": ""}\n{"finding": "deadlock"}\n{"finding": ""}\n'
         self.assertEqual(judging.cases_until_finding(self.write("x.jsonl", lines)), 2)
         self.assertEqual(judging.cases_until_finding(os.path.join(self.path, "none")), 0)
+
+
+class Place:
+    """Stands in for a workplace: what a command leaves behind, and how it ends."""
+
+    def __init__(self, out, status, files=None, output="", timed_out=False):
+        self.out, self.commands = out, []
+        self._files, self._result = files or {}, (status, output, timed_out)
+
+    def run(self, command, timeout_s):
+        self.commands.append(command)
+        for name, text in self._files.items():
+            with open(os.path.join(self.out, name), "w", encoding="utf-8") as file:
+                file.write(text)
+        return workplace.Result(*self._result)
+
+
+OPTIONS = argparse.Namespace(fuzz_cases=50, seed=1, fuzz_timeout=1, suite_timeout=1, full=False,
+                             scenarios=["scenarios"])
+
+
+class JudgingTest(Folder):
+    def suite(self, verdicts, status=1, area="join", **kwargs):
+        cases = [{"verdict": verdict, "file": f"scenarios/{i}.toml", "name": "n=1"}
+                 for i, verdict in enumerate(verdicts)]
+        place = Place(self.path, status, {"suite.json": json.dumps({"cases": cases})}, **kwargs)
+        mutant = patches.Mutant("x", "", "a.", "b", area, "d")
+        return judging.suite(place, mutant, OPTIONS), place.commands[0]
+
+    def fuzz(self, status, files=None, **kwargs):
+        return judging.fuzz(Place(self.path, status, files, **kwargs), patches.NULL, OPTIONS)
+
+    def test_the_first_case_that_is_not_as_expected_is_named_and_counted(self):
+        row, command = self.suite(["passed", "skipped", "failed"])
+        self.assertEqual((row["killed"], row["cases"], row["by"]), (True, 3, "2.toml [n=1]"))
+        self.assertIn("--fail-fast", command)
+        self.assertEqual(self.suite(["passed", "defect"])[0]["cases"], 2)
+
+    def test_a_suite_that_is_as_expected_kills_nobody(self):
+        row, command = self.suite(["passed", "skipped"], status=0, area="transport gloo")
+        self.assertEqual((row["killed"], row["cases"]), (False, 2))
+        self.assertEqual(command[command.index("--backend") + 1], "gloo")
+
+    def test_a_program_that_does_not_end_or_dies_is_found(self):
+        self.assertEqual(self.suite([], timed_out=True)[0]["by"], "does not end")
+        self.assertEqual(self.fuzz(-9, timed_out=True)["by"], "does not end")
+        place = Place(self.path, -11)
+        os.remove(os.path.join(self.path, "suite.json"))
+        self.assertEqual(judging.suite(place, patches.NULL, OPTIONS)["by"], "exit status -11")
+
+    def test_a_finding_is_shrunk_and_counted(self):
+        row = self.fuzz(1, {"corpus/deadlock-1.toml": "# found\nschema = 1\n\n[train]\n",
+                            "fuzz.jsonl": '{"finding": ""}\n{"finding": "deadlock"}\n'},
+                        output="found deadlock\n  shrunk in 7 steps, 20 cases judged\n")
+        self.assertEqual((row["killed"], row["by"], row["cases"]), (True, "deadlock-1", 2))
+        self.assertEqual((row["steps"], row["lines"]), (7, 2))
+
+    def test_a_campaign_without_a_finding_kills_nobody(self):
+        self.assertFalse(self.fuzz(0, {"fuzz.jsonl": '{"finding": ""}\n'})["killed"])
+
+    def test_arguments_that_are_refused_are_no_finding(self):
+        with self.assertRaises(judging.Defect):
+            self.fuzz(2)
 
 
 if __name__ == "__main__":
