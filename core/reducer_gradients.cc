@@ -20,6 +20,11 @@ std::string kind_of(const at::Tensor& tensor) {
                      c10::toString(tensor.scalar_type()), tensor.numel());
 }
 
+// Zeroing a sparse gradient in place leaves one that is sparse along every dimension.
+bool is_empty_sparse(const at::Tensor& gradient) {
+  return gradient.layout() == at::kSparse && gradient._nnz() == 0;
+}
+
 }  // namespace
 
 std::int64_t Reducer::divisor() {
@@ -32,7 +37,7 @@ std::int64_t Reducer::divisor() {
 
 void Reducer::check_gradient(std::int64_t parameter, const at::Tensor& gradient, bool is_sparse) {
   const at::Tensor& own = parameters_[static_cast<std::size_t>(parameter)];
-  if (is_sparse && !has_sparse_rows(gradient)) {
+  if (is_sparse && !has_sparse_rows(gradient) && !is_empty_sparse(gradient)) {
     throw error("sparse_gradient",
                 "expected a gradient that is sparse along its first dimension, got another one; "
                 "does a module other than its embedding use it?",
@@ -82,7 +87,7 @@ void Reducer::copy_in(std::int64_t parameter) {
 void Reducer::copy_in_sparse(Bucket& bucket, const at::Tensor& parameter) {
   const at::NoGradGuard no_grad;
   const at::Tensor& gradient = parameter.grad();
-  if (!gradient.defined()) {
+  if (!gradient.defined() || is_empty_sparse(gradient)) {
     bucket.sparse = no_sparse_rows(parameter);
   } else if (comm_hook_ != nullptr) {
     bucket.sparse = gradient.clone();

@@ -125,6 +125,18 @@ class Normalize : public torch::autograd::Function<Normalize> {
   }
 };
 
+/// Where there is one value per channel, a sum hands its gradient on as it is: without a copy the
+/// `.grad` of two parameters might share their memory.
+class OwnGradient : public torch::autograd::Function<OwnGradient> {
+ public:
+  static at::Tensor forward(AutogradContext*, const at::Tensor& values) {
+    return values.view_as(values);
+  }
+  static variable_list backward(AutogradContext*, const variable_list& gradients) {
+    return {gradients[0].clone()};
+  }
+};
+
 }  // namespace
 
 SyncBatchNormImpl::SyncBatchNormImpl(const torch::nn::BatchNormOptions& options_in,
@@ -212,7 +224,8 @@ at::Tensor SyncBatchNormImpl::synchronized(const at::Tensor& input) {
   }
   at::Tensor output = Normalize::apply(input, statistics, *communicator_);
   if (tensors.weight.defined()) {
-    output = output * per_channel(tensors.weight, input) + per_channel(tensors.bias, input);
+    output = output * per_channel(tensors.weight, input) +
+             per_channel(OwnGradient::apply(tensors.bias), input);
   }
   return output.to(input.scalar_type());
 }

@@ -107,7 +107,8 @@ std::string why_no_serial(const Case& value) {
 
 bool is_one_batch(const Case& value) {
   return value.world.ranks == 1 && value.train.micro_batches == 1 &&
-         value.train.forwards_per_backward == 1 && sparse_parameters(value.model).empty();
+         value.train.forwards_per_backward == 1 && value.train.backwards_per_forward == 1 &&
+         sparse_parameters(value.model).empty();
 }
 
 std::vector<std::int64_t> steps_by_rank(const Case& value) {

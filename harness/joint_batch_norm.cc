@@ -136,8 +136,10 @@ std::vector<at::Tensor> joint_batch_norm(const std::vector<at::Tensor>& inputs,
   }
   std::vector<at::Tensor> outputs = NormalizeTogether::apply(at::TensorList(inputs), moments);
   for (std::size_t r = 0; r < outputs.size(); ++r) {
+    // Times one: where there is one value per channel, a sum hands its gradient on as it is, and
+    // the biases of two layers might share it.
     outputs[r] = (outputs[r] * along_channels(replicas[r].weight, inputs[r]) +
-                  along_channels(replicas[r].bias, inputs[r]))
+                  along_channels(replicas[r].bias * 1.0, inputs[r]))
                      .to(inputs[r].scalar_type());
   }
   return outputs;

@@ -206,7 +206,8 @@ class Events {
       case 8:
         return frozen();
       case 9:
-        at.lr = value_.data.exact ? dice_.one_of({0.25, 0.5}) : dice_.one_of({0.02, 0.2});
+        at.lr = value_.data.exact ? dice_.one_of({0.25, 0.5})
+                                  : dice_.one_of({0.5, 2.0}) * value_.train.optimizer.lr;
         at.when = place();
         break;
       case 10:

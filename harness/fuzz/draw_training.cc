@@ -20,7 +20,7 @@ void draw_optimizer(OptimizerSpec& optimizer, bool exact, Dice& dice) {
     return;
   }
   optimizer.kind = dice.one_of({"sgd", "sgd", "adam", "adamw", "adagrad", "rmsprop"});
-  optimizer.lr = dice.one_of({0.1, 0.05, 0.01});
+  optimizer.lr = dice.one_of({0.05, 0.01, 0.005});
   if (optimizer.kind == "sgd" || optimizer.kind == "rmsprop") {
     optimizer.momentum = dice.one_of({0.0, 0.9, 0.5});
   }
@@ -114,6 +114,8 @@ void draw_training(Case& value, const Space&, Dice& dice) {
                                 : "never";
   draw_loss(value, dice);
   draw_optimizer(train.optimizer, exact, dice);
+  // A step by the sum over all samples is as many times as long.
+  if (train.reduction == "sum" && !exact) train.optimizer.lr = 0.0005;
   draw_data(value, dice);
 }
 

@@ -64,7 +64,7 @@ ExpectSpec predict_valid(const Case& value) {
     expect.oracles = {"ranks"};
   } else if (!is_one_process(value)) {
     expect.oracles = {"ranks", "replay"};
-  } else if (!value.data.exact && (!is_one_batch(value) || value.train.backwards_per_forward > 1)) {
+  } else if (!value.data.exact && !is_one_batch(value)) {
     expect.outcome = "within_bound";
   }
   return expect;

@@ -91,6 +91,28 @@ bool last_forward_uses_less(const Facts& facts) {
   });
 }
 
+// F9: while a first backward waits for what only a later one brings, the others are ready again;
+// what a later one uses counts as used in the next step (F10).
+bool later_backward_differs(const Facts& facts) {
+  const TrainSpec& train = facts.value.train;
+  const bool several = train.backward_from == "each" || train.backwards_per_forward > 1;
+  if (!several || !facts.reduces) return false;
+  const std::vector<Place> all = facts.places();
+  return facts.any_event([](const AtSpec& at) { return !at.freeze.empty(); }) ||
+         std::any_of(all.begin(), all.end(),
+                     [&](const Place& place) { return place.trained != all.front().trained; });
+}
+
+// F3: no backward runs where the loss depends on nothing that is trained; a search helps only where
+// all outputs are without.
+bool loss_depends_on_nothing(const Facts& facts) {
+  if (!facts.any_event([](const AtSpec& at) { return !at.without_loss.empty(); })) return false;
+  const std::vector<Place> all = facts.places();
+  return std::any_of(all.begin(), all.end(), [](const Place& place) {
+    return std::none_of(place.trained.begin(), place.trained.end(), [](bool is) { return is; });
+  });
+}
+
 void mend_forwards(Case& value, Dice& dice) {
   if (!erase_one_route(value, dice)) value.train.forwards_per_backward = 1;
 }
@@ -251,6 +273,13 @@ const std::vector<Rule>& ddp_rules() {
        }},
       {"a static graph that changes (L5)", static_graph_changes, mend_static_graph},
       {"the last forward alone says what is unused (E13)", last_forward_uses_less, mend_forwards},
+      {"a later backward over another graph (F9, F10)", later_backward_differs,
+       [](Case& value, Dice&) {
+         value.train.backward_from = "sum";
+         value.train.backwards_per_forward = 1;
+       }},
+      {"a loss that depends on nothing (F3)", loss_depends_on_nothing,
+       [](Case& value, Dice& dice) { erase_one_route(value, dice); }},
       {"a parameter is left out without a search (I9)", needs_a_search, mend_search},
       {"a forward leaves out what another uses, and is checked", needs_each_forward,
        [](Case& value, Dice&) { value.ddp.checks = "fast"; }},

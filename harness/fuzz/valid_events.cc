@@ -46,6 +46,8 @@ const char* why_route_is_wrong(const Facts& facts, const AtSpec& at) {
 const char* why_agreement_fails(const Facts& facts, const AtSpec& at) {
   const TrainSpec& train = facts.value.train;
   if (facts.value.ddp.join != "off") return "a step left out inside join";
+  // The replay takes the buckets from the records, and there is none of a step that is left out.
+  if (at.when == "after_backward" && train.zero_grad == "never") return "what was reduced stays";
   const bool shorter =
       facts.any_event([](const AtSpec& other) { return other.micro_batches.has_value(); });
   if (at.when == "after_forward" && facts.windows && shorter) {
@@ -337,14 +339,18 @@ const char* why_event_is_wrong(const Facts& facts, const AtSpec& at) {
   if (!at.sync_buffers.empty()) return why_buffers_differ(facts, at);
   if (at.bypass) return why_bypass_is_wrong(facts);
   if (at.ascend > 0.0) return why_ascent_is_wrong(facts, at);
-  if (at.detach)
-    return facts.value.ddp.join != "off" ? "joined ranks wait" : why_not_everywhere(at);
+  if (at.detach) {
+    if (facts.value.ddp.join != "off") return "joined ranks wait";
+    return facts.windows ? "leaves the reducer armed (E14)" : why_not_everywhere(at);
+  }
   if (at.keep_gradients) {
     const bool none = at.steps == std::vector<std::int64_t>{0};
     return none || facts.value.train.zero_grad == "never" ? nullptr : "old gradients stay (F11)";
   }
   if (at.lr || at.copy_gradients) return why_not_everywhere(at);
-  const bool issues_none = facts.windows && facts.value.train.sync_on == "never";
+  const std::string& hook = facts.value.ddp.hook;
+  const bool issues_none = (facts.windows && facts.value.train.sync_on == "never") ||
+                           hook == "noop" || hook == "post_local_sgd" || !facts.reduces;
   return at.site == "bucket" && issues_none ? "it never comes about" : nullptr;  // a pause
 }
 

@@ -174,6 +174,15 @@ bool outgrows_exactness(const Facts& facts) {
   return taken > room;
 }
 
+// Learning rates that suit exact numbers let others grow without end.
+void give_up_exactness(Case& value) {
+  value.data.exact = false;
+  value.train.optimizer.lr = 0.01;
+  for (AtSpec& at : value.at) {
+    if (at.lr) at.lr = 0.02;
+  }
+}
+
 bool schedule_is_too_large(const Facts& facts) {
   const Case& value = facts.value;
   if (value.schedule.policy != "exhaustive") return false;
@@ -200,18 +209,17 @@ const std::vector<Rule>& shape_rules() {
       {"masks of ranks whose forwards depend on each other", shared_masks,
        [](Case& value, Dice&) { replace_kind(value, "dropout", "identity"); }},
       {"inputs for other ranks than there are", steps_of_rank_are_wrong, mend_steps_of_rank},
-      {"numbers that round", is_not_exact, [](Case& value, Dice&) { value.data.exact = false; }},
+      {"numbers that round", is_not_exact, [](Case& value, Dice&) { give_up_exactness(value); }},
       {"exact numbers that outgrow their significand", outgrows_exactness,
-       [](Case& value, Dice& dice) {
+       [](Case& value, Dice&) {
          if (value.train.steps > 1 && value.train.steps_of_rank.empty() && value.at.empty()) {
            --value.train.steps;
            value.schedule.first_step = -1;
          } else if (value.train.loss == "mse") {
            value.train.loss = "dot";
          } else {
-           value.data.exact = false;
+           give_up_exactness(value);
          }
-         (void)dice;
        }},
       {"more schedules than can be walked through", schedule_is_too_large,
        [](Case& value, Dice&) { value.schedule.policy = "random"; }},

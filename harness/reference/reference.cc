@@ -25,9 +25,12 @@ namespace {
 // One process has nothing to synchronise.
 class NoSync final : public GradientSync {
  public:
-  /// `dither`: a seed for moving gradients, or 0.
-  NoSync(std::shared_ptr<GraphModel> model, std::uint64_t dither)
-      : model_(std::move(model)), parameters_(all_parameters(*model_).tensors), dither_(dither) {}
+  /// `dither`: a seed for moving gradients, or 0. `is_wide`: inputs and targets are float64.
+  NoSync(std::shared_ptr<GraphModel> model, std::uint64_t dither, bool is_wide)
+      : model_(std::move(model)),
+        parameters_(all_parameters(*model_).tensors),
+        dither_(dither),
+        is_wide_(is_wide) {}
   void run(const std::function<void()>& loop) override { loop(); }
   void begin_step(std::int64_t step) override {
     step_ = step;
@@ -55,10 +58,12 @@ class NoSync final : public GradientSync {
 
  private:
   // Every element that is not 0 goes up or down by u = epsilon / 2 of the largest gradient. What is
-  // rounded anywhere in the model reaches every gradient: the coarsest parameter's epsilon.
+  // rounded anywhere reaches every gradient: the epsilon of the coarsest parameter, or of the loss,
+  // which is taken in the type of the targets.
   void move_gradients(CounterRng& rng) {
     double largest = 0.0;
-    double epsilon = std::numeric_limits<double>::epsilon();
+    double epsilon =
+        is_wide_ ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
     for (const at::Tensor& parameter : parameters_) {
       if (at::elementSize(at::toRealValueType(parameter.scalar_type())) == sizeof(float)) {
         epsilon = std::numeric_limits<float>::epsilon();
@@ -117,6 +122,7 @@ class NoSync final : public GradientSync {
   std::shared_ptr<GraphModel> model_;
   std::vector<at::Tensor> parameters_;
   std::uint64_t dither_;
+  bool is_wide_;
   std::int64_t step_ = 0;
 };
 
@@ -242,12 +248,12 @@ Run run_serial(const Program& program, const SerialVariant& variant) {
   if (variant.dtype != value.model.dtype) {
     convert(*model, variant.dtype);
   }
-  NoSync sync(model, variant.shuffle);
+  NoSync sync(model, variant.shuffle, variant.dtype == "float64");
   return train_one(used, program.data->to(variant.dtype), model, sync);
 }
 
 Run run_alone(const Program& program, const std::shared_ptr<GraphModel>& model) {
-  NoSync sync(model, /*dither=*/0);
+  NoSync sync(model, /*dither=*/0, /*is_wide=*/false);
   return train_one(program, *program.data, model, sync);
 }
 

@@ -280,7 +280,7 @@ void ReplaySync::reduce_sparse(std::size_t index) {
   at::Tensor touched = at::zeros({parameter.size(0)}, at::kBool);
   for (const std::size_t rank : active_) {
     const at::Tensor& gradient = parameters_[rank].tensors[index].grad();
-    if (gradient.defined()) {
+    if (gradient.defined() && gradient._nnz() > 0) {
       const at::Tensor own =
           (value_.ddp.hook == "none" ? gradient / divisor() : prepared_as_hook(gradient))
               .coalesce();
