@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "harness/fuzz/facts.h"
 #include "harness/fuzz/predict.h"
 #include "harness/program.h"
 
@@ -17,6 +18,14 @@ bool is_uneven(const Case& value) {
   const std::vector<std::int64_t> steps = steps_by_rank(value);
   return std::any_of(steps.begin(), steps.end(),
                      [&](std::int64_t count) { return count != steps.front(); });
+}
+
+bool leaves_something_out(const Case& value) {
+  const Facts facts(value);
+  const std::vector<Place> places = facts.places();
+  return any_event(value, [](const AtSpec& at) { return !at.freeze.empty() || at.detach; }) ||
+         std::any_of(places.begin(), places.end(),
+                     [&](const Place& place) { return place.trained != facts.tracked(); });
 }
 
 // What the replay works out: sums, but not what a hook leaves out of them, nor a first pass.
@@ -46,6 +55,8 @@ bool is_one_process(const Case& value) {
       any_event(value, [](const AtSpec& at) { return at.skip_step; })) {
     return false;
   }
+  // Zeros in the place of what is unused move it by momentum and decay.
+  if (!reduces_in_backward(value.ddp) && leaves_something_out(value)) return false;
   if (!is_uneven(value)) return true;
   // Inside join: what counts as a mean is not that of the samples that are left.
   const bool every =

@@ -288,9 +288,8 @@ bool offset_stands_alone(const Facts& facts) {
 
 void mend_offset(Case& value, Dice& dice) {
   const auto routes = [](const AtSpec& at) { return !at.skip.empty() || !at.exit_after.empty(); };
-  const auto kept = std::remove_if(value.at.begin(), value.at.end(), routes);
-  if (kept != value.at.end() && dice.chance(50)) {
-    value.at.erase(kept, value.at.end());
+  if (std::any_of(value.at.begin(), value.at.end(), routes) && dice.chance(50)) {
+    value.at.erase(std::remove_if(value.at.begin(), value.at.end(), routes), value.at.end());
     return;
   }
   for (auto& [name, text] : value.model.blocks) {

@@ -7,6 +7,8 @@
 #include "harness/block_spec.h"
 #include "harness/losses.h"
 #include "harness/model.h"
+#include "harness/model_plan.h"
+#include "harness/step_parts.h"
 
 namespace lockstep::harness {
 namespace {
@@ -78,7 +80,9 @@ bool leftover_buckets(const Case& value) {
 bool early_static_forwards(const Case& value) {
   return value.ddp.static_graph &&
          (has_several_forwards(value) || any_event(value, [](const AtSpec& at) {
-            return evaluates_through_wrapper(at) && at.evaluate_with_gradients;
+            const bool no_backward = at.skip_step || at.retry;
+            return (evaluates_through_wrapper(at) && at.evaluate_with_gradients) || at.detach ||
+                   (no_backward && at.when == "after_forward");
           }));
 }
 
@@ -133,11 +137,34 @@ bool broadcast_before_backward(const Case& value) {
           }));
 }
 
+// Some forward runs no block with a parameter that is trained.
+bool runs_without_parameters(const Case& value) {
+  const ModelPlan plan = plan_model(value.model);
+  const auto trains = [&](const Route& route) {
+    const std::vector<bool> runs = plan_route(plan, route).blocks_run;
+    return std::any_of(plan.slots.begin(), plan.slots.end(), [&](const ParameterSlot& slot) {
+      return runs[static_cast<std::size_t>(slot.block)] &&
+             !plan.frozen[static_cast<std::size_t>(slot.tensor)];
+    });
+  };
+  for (std::int64_t rank = 0; rank < value.world.ranks; ++rank) {
+    for (std::int64_t step = 0; step < value.train.steps; ++step) {
+      for (std::int64_t micro = 0; micro < value.train.micro_batches; ++micro) {
+        for (std::int64_t i = 0; i < value.train.forwards_per_backward; ++i) {
+          if (!trains(route_at(value, rank, step, micro, i))) return true;
+        }
+      }
+    }
+  }
+  return false;
+}
+
 bool rank_without_parameters(const Case& value) {
+  const bool searches = value.ddp.find_unused_parameters || value.ddp.static_graph;
+  const bool leaves_out =
+      any_event(value, [](const AtSpec& at) { return !at.skip.empty() || !at.exit_after.empty(); });
   return any_event(value, [](const AtSpec& at) { return at.detach; }) ||
-         (value.ddp.find_unused_parameters && any_event(value, [](const AtSpec& at) {
-            return at.skip.size() > 1 || !at.exit_after.empty();
-          }));
+         (searches && leaves_out && runs_without_parameters(value));
 }
 
 bool output_is_parameter(const Case& value) {

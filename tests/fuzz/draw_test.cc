@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Scripts are drawn from seed and number alone, and hold together.
+// Scripts are drawn from seed and number alone, hold together, and are valid.
 #include "harness/fuzz/draw.h"
 
 #include <gtest/gtest.h>
 
+#include "harness/fuzz/draw_parts.h"
+#include "harness/fuzz/valid.h"
+#include "harness/judge/peer_rules.h"
 #include "harness/scenario.h"
 
 namespace lockstep::harness::fuzz {
@@ -16,10 +19,85 @@ TEST(Draw, IsTheSameForOneSeedAndNumber) {
   EXPECT_NE(print_case(draw_script({}, 7, 0)), print_case(draw_script({}, 8, 0)));
 }
 
-TEST(Draw, MakesCasesWithoutContradictions) {
+TEST(Draw, MakesValidCasesWithoutContradictions) {
   for (std::uint64_t index = 0; index < 200; ++index) {
-    EXPECT_TRUE(check_case(draw_script({}, 1, index)).empty());
+    const Case value = draw_script({}, 1, index);
+    EXPECT_TRUE(check_case(value).empty()) << print_case(value);
+    EXPECT_EQ(why_not_valid(value), "") << print_case(value);
   }
+}
+
+// By construction: what is drawn and mended is hardly ever thrown away.
+TEST(Draw, IsSoundAtOnce) {
+  int num_sound = 0;
+  constexpr int kCount = 500;
+  const Space space;
+  for (std::uint64_t index = 0; index < kCount; ++index) {
+    Dice dice(rc::Random(rc::Random::Key{3, index, 0, 0}));
+    Case value;
+    draw_world(value, space, dice);
+    draw_model(value, space, dice);
+    draw_training(value, space, dice);
+    draw_ddp(value, space, dice);
+    draw_events(value, space, dice);
+    draw_schedule(value, space, dice);
+    value.expect.oracles = {"ranks"};
+    num_sound += make_valid(value, space, dice) && check_case(value).empty() ? 1 : 0;
+  }
+  RecordProperty("sound_per_cent", 100 * num_sound / kCount);
+  EXPECT_GE(100 * num_sound, 90 * kCount);
+}
+
+TEST(Draw, ChangesOneTopicAtATime) {
+  int num_changed = 0;
+  for (std::uint64_t index = 0; index < 100; ++index) {
+    const Case value = draw_script({}, 1, index);
+    const Case changed = redraw(value, {}, 2, index);
+    EXPECT_TRUE(check_case(changed).empty()) << print_case(changed);
+    EXPECT_EQ(why_not_valid(changed), "") << print_case(changed);
+    EXPECT_EQ(print_case(changed), print_case(redraw(value, {}, 2, index)));
+    num_changed += print_case(changed) != print_case(value) ? 1 : 0;
+  }
+  EXPECT_GT(num_changed, 80);
+}
+
+TEST(Draw, KeepsToWhatAPeerDoesAsWell) {
+  Space space;
+  space.for_peer = true;
+  for (std::uint64_t index = 0; index < 100; ++index) {
+    EXPECT_EQ(why_peer_may_differ(draw_script(space, 1, index)), "");
+  }
+}
+
+TEST(Draw, KeepsToWhatARealTransportHas) {
+  Space space;
+  space.backend = "gloo";
+  space.ranks_max = 3;
+  for (std::uint64_t index = 0; index < 200; ++index) {
+    const Case value = draw_script(space, 1, index);
+    EXPECT_LE(value.world.ranks, 3);
+    EXPECT_EQ(value.schedule.policy, "round_robin");
+    for (const AtSpec& at : value.at) EXPECT_LE(at.sleep_ms, 1);
+  }
+}
+
+// A rule of validity is worth something only if it sees what it is about.
+TEST(Valid, NamesWhatDdpNeedNotFollow) {
+  Case value;
+  EXPECT_EQ(why_not_valid(value), "");
+  value.train.sync_on = "never";
+  EXPECT_NE(why_not_valid(value), "");
+  value = Case();
+  value.at.emplace_back().skip = {"layer1"};
+  value.model.widths = {4, 4, 4};
+  value.at.front().ranks = {1};
+  EXPECT_NE(why_not_valid(value), "");
+  value.ddp.find_unused_parameters = true;
+  EXPECT_EQ(why_not_valid(value), "");
+  value.train.steps_of_rank = {3, 1};
+  EXPECT_NE(why_not_valid(value), "");
+  value.ddp.join = "divide_by_initial";
+  EXPECT_EQ(why_not_valid(value), "");
 }
 
 }  // namespace

@@ -1,23 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random scripts under our DDP and PyTorch's: the same bits, collectives and ends.
+// Drawn scripts under our DDP and PyTorch's: the same bits, collectives and ends.
 #include <gtest/gtest.h>
 // rapidcheck/gtest.h uses GoogleTest's names and must come after it.
 #include <rapidcheck/gtest.h>
 
+#include "harness/fuzz/generator.h"
 #include "harness/judge/peer_comparison.h"
 #include "harness/judge/peer_rules.h"
 #include "harness/program.h"
 #include "harness/scenario.h"
-#include "tests/harness/random_case.h"
 
-namespace lockstep::harness {
+namespace lockstep::harness::fuzz {
 namespace {
+
+Space peer_space() {
+  Space space;
+  space.for_peer = true;
+  return space;
+}
 
 TEST(TorchSyncProps, DoesWhatOursDoes) {
   const auto simulator = make_sim_executor();
   const bool holds = rc::check("PyTorch's reducer does what ours does", [&] {
-    const Case value = test::random_case();
-    RC_PRE(why_peer_may_differ(value).empty());
+    Case value = *scripts(peer_space());
+    value.schedule = ScheduleSpec();
+    RC_ASSERT(why_peer_may_differ(value).empty());
     const PeerComparison comparison =
         compare_with_torch(value, simulator->execute(compile_subject(value)), *simulator);
     for (const std::string& difference : comparison.differences) {
@@ -32,7 +39,8 @@ TEST(TorchSyncProps, DoesWhatOursDoes) {
 TEST(TorchSyncProps, TheSameCaseHasTheSameTrace) {
   const auto simulator = make_sim_executor();
   const bool holds = rc::check("the same case has the same trace", [&] {
-    Case value = test::random_case();
+    Case value = *scripts(peer_space());
+    value.schedule = ScheduleSpec();
     value.ddp.sync = "torch";
     const Program program = compile_subject(value);
     RC_ASSERT(simulator->execute(program).trace_hash == simulator->execute(program).trace_hash);
@@ -41,4 +49,4 @@ TEST(TorchSyncProps, TheSameCaseHasTheSameTrace) {
 }
 
 }  // namespace
-}  // namespace lockstep::harness
+}  // namespace lockstep::harness::fuzz
