@@ -142,8 +142,14 @@ std::vector<CauseHypothesis> forward_causes(const Divergence& divergence, const 
                      rank),
          true});
   }
-  Program summed = replay;
-  summed.value.train.reduction = "sum";
+  Program summed = replay;  // in this step alone
+  summed.value.faults = {FaultSpec()};
+  summed.value.faults.front().kind = "sum_not_mean";
+  for (RankProgram& each : summed.ranks) {
+    if (at < each.steps.size()) {
+      each.steps[at].faults = {0};
+    }
+  }
   if (replay.value.train.reduction == "mean" &&
       losses_of(run_replay(summed, subject), rank, divergence.step) == actual) {
     causes.push_back(

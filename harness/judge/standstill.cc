@@ -138,7 +138,8 @@ bool waits_for(const RankState& waits, const RankState& absent) {
   }
   const WaitingIn& waiting = *waits.waiting;
   return (waiting.site == "bucket" || waiting.site == "used_map") &&
-         waiting.step == absent.never_ready.front().step &&
+         // A rank without any gradient notices nothing, and is past that step.
+         waiting.step <= absent.never_ready.front().step &&
          std::find(waiting.waiting_for.begin(), waiting.waiting_for.end(), absent.rank) !=
              waiting.waiting_for.end();
 }
@@ -147,8 +148,12 @@ std::optional<CauseHypothesis> unfinished_of(const Outcome& outcome, const RankS
   const std::string start = unfinished_text(state);
   const auto hung = std::find_if(outcome.ranks.begin(), outcome.ranks.end(),
                                  [&](const RankState& other) { return waits_for(other, state); });
+  // With a static graph, fewer gradients than in the first iteration (K4); more are told in
+  // backward.
   const bool noticed =
-      state.ending == Ending::kFailed && state.error_kind == "reduction_unfinished";
+      state.ending == Ending::kFailed &&
+      (state.error_kind == "reduction_unfinished" ||
+       (state.error_kind == "static_graph_changed" && state.at_phase == "forward"));
   if (state.ending == Ending::kFailed && !noticed) {
     return std::nullopt;  // its error ended the backward, and says why
   }
