@@ -23,6 +23,8 @@ class Dice {
   std::int64_t between(std::int64_t first, std::int64_t last) {
     return first + below(last - first + 1);
   }
+  /// For a generator of RapidCheck's own; the choices after it are others than before.
+  rc::Random split() { return random_.split(); }
   bool chance(std::int64_t percent) { return below(100) < percent; }
 
   template <typename T>

@@ -2,9 +2,12 @@
 // Puts the topics of a script together.
 #include "harness/fuzz/draw.h"
 
+#include <rapidcheck.h>
+
 #include <optional>
 
 #include "core/check.h"
+#include "harness/fuzz/break.h"
 #include "harness/fuzz/draw_parts.h"
 #include "harness/fuzz/predict.h"
 #include "harness/fuzz/valid.h"
@@ -25,7 +28,20 @@ std::optional<Case> try_script(const Space& space, Dice& dice) {
   value.title = "Found by fuzzing";
   value.seed = static_cast<std::uint64_t>(dice.between(1, 1000));
   for (const DrawTopic draw : kTopics) draw(value, space, dice);
-  if (!make_valid(value, space, dice) || !expect_as_predicted(value)) return std::nullopt;
+  if (!make_valid(value, space, dice)) return std::nullopt;
+  if (space.mode == Mode::kBroken) {
+    bool is_planted = false;
+    constexpr int kSize = 50;
+    value = rc::gen::exec([&] {
+              Case broken = value;
+              is_planted = plant(broken, space);
+              return broken;
+            })(dice.split(), kSize)
+                .value();
+    if (!is_planted) return std::nullopt;
+  }
+  const bool is_predicted = expect_as_predicted(value);
+  if (!is_predicted || has_mistake(value) != (space.mode == Mode::kBroken)) return std::nullopt;
   return value;
 }
 
