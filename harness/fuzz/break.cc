@@ -152,11 +152,12 @@ std::vector<std::string> mistakes() {
   return names;
 }
 
-bool plant(Case& value, const Space& space, const std::string& mistake) {
-  if (space.sync != "ddp" || space.backend != "sim") {
-    return false;
-  }
-  value = settled(value);
+namespace {
+
+bool has_predictions(const Space& space) { return space.sync == "ddp" && space.backend == "sim"; }
+
+Case with_mistake(const Case& drawn, const std::string& mistake) {
+  Case value = settled(drawn);
   if (is_option(mistake)) {
     plant_option(value, mistake);
   } else if (find_fault_kind(mistake) != nullptr) {
@@ -164,9 +165,30 @@ bool plant(Case& value, const Space& space, const std::string& mistake) {
   } else {
     plant_event(value, mistake);
   }
+  return value;
+}
+
+}  // namespace
+
+bool plant(Case& value, const Space& space, const std::string& mistake, const rc::Random& random) {
+  if (!has_predictions(space)) {
+    return false;
+  }
+  const Case drawn = value;
+  value =
+      rc::gen::exec([&] { return with_mistake(drawn, mistake); })(random, rc::kNominalSize).value();
   return true;
 }
 
-bool plant(Case& value, const Space& space) { return plant(value, space, any_of(mistakes())); }
+bool plant(Case& value, const Space& space, const rc::Random& random) {
+  if (!has_predictions(space)) {
+    return false;
+  }
+  const Case drawn = value;
+  value = rc::gen::exec([&] { return with_mistake(drawn, any_of(mistakes())); })(random,
+                                                                                 rc::kNominalSize)
+              .value();
+  return true;
+}
 
 }  // namespace lockstep::harness::fuzz

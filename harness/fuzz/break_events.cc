@@ -123,13 +123,13 @@ void plant_event(Case& value, const std::string& action) {
     at.when = any_of<std::string>({"before_forward", "after_step"});
   } else if (action == "scale_buffers") {
     at.scale_buffers = any_of<double>({2.0, 3.0});
+    if (!at.ranks.empty()) at.ranks.front() = 0;
     at.when = "after_step";
   } else if (action == "keep_gradients") {
     at.keep_gradients = true;
     at.ranks = any_ranks(value);
   } else {
     at.ascend = any_of<double>({0.5, 0.25});
-    at.ranks = any_ranks(value);
   }
   value.at.push_back(at);
 }

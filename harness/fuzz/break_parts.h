@@ -11,9 +11,9 @@
 
 namespace lockstep::harness::fuzz {
 
-/// A number from `least` to `most`, whatever the size that is drawn with.
+/// A number from `least` to `most`. All draws are made inside of a generator of nominal size.
 inline std::int64_t number(std::int64_t least, std::int64_t most) {
-  return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<std::int64_t>(least, most + 1));
+  return *rc::gen::inRange<std::int64_t>(least, most + 1);
 }
 
 inline bool one_in(std::int64_t count) { return number(1, count) == 1; }

@@ -2,8 +2,6 @@
 // Puts the topics of a script together.
 #include "harness/fuzz/draw.h"
 
-#include <rapidcheck.h>
-
 #include <optional>
 
 #include "core/check.h"
@@ -29,19 +27,9 @@ std::optional<Case> try_script(const Space& space, Dice& dice) {
   value.seed = static_cast<std::uint64_t>(dice.between(1, 1000));
   for (const DrawTopic draw : kTopics) draw(value, space, dice);
   if (!make_valid(value, space, dice)) return std::nullopt;
-  if (space.mode == Mode::kBroken) {
-    bool is_planted = false;
-    constexpr int kSize = 50;
-    value = rc::gen::exec([&] {
-              Case broken = value;
-              is_planted = plant(broken, space);
-              return broken;
-            })(dice.split(), kSize)
-                .value();
-    if (!is_planted) return std::nullopt;
-  }
-  const bool is_predicted = expect_as_predicted(value);
-  if (!is_predicted || has_mistake(value) != (space.mode == Mode::kBroken)) return std::nullopt;
+  const bool broken = space.mode == Mode::kBroken;
+  if (broken && !plant(value, space, dice.split())) return std::nullopt;
+  if (!expect_as_predicted(value) || has_mistake(value) != broken) return std::nullopt;
   return value;
 }
 

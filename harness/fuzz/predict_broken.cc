@@ -67,16 +67,19 @@ bool has_buffers(const Case& value) { return !buffer_names(value.model).empty();
 
 bool is_mistake(const Case& value, const AtSpec& at) {
   const bool agrees = value.train.agree != "never";
-  if (at.stall || (!at.raise.empty() && !(at.retry && agrees)) || at.bypass || at.ascend > 0.0) {
+  const bool alone = some_only(value, at);
+  if (at.stall || (!at.raise.empty() && (!at.retry || (alone && !agrees)))) {
     return true;
+  }
+  if (at.bypass) {
+    return value.world.ranks > 1;
   }
   if (at.keep_gradients) {
     return value.train.zero_grad != "never" && first_step(value, at.steps, 1).has_value();
   }
   if (at.scale_buffers != 1.0) {
-    return has_buffers(value);
+    return has_buffers(value) && covers(at.ranks, 0);
   }
-  const bool alone = some_only(value, at);
   if (at.skip_step) {
     return alone && !agrees;
   }
@@ -88,30 +91,41 @@ bool is_mistake(const Case& value, const AtSpec& at) {
            (has_buffers(value) || at.evaluate_with_gradients);
   }
   return alone && (at.detach || !at.collective.empty() || at.reload || at.add_buffer > 0 ||
-                   at.copy_gradients || !at.sync_buffers.empty() || at.lr || !at.freeze.empty() ||
-                   !at.unfreeze.empty());
+                   at.copy_gradients || !at.sync_buffers.empty() || at.ascend > 0.0 || at.lr ||
+                   !at.freeze.empty() || !at.unfreeze.empty());
+}
+
+// Steps without a backward that counts.
+bool is_passed_over(const Case& value, std::int64_t rank, std::int64_t step) {
+  return std::any_of(value.at.begin(), value.at.end(), [&](const AtSpec& at) {
+    return (at.detach || at.bypass || at.skip_step) && covers(at.ranks, rank) &&
+           covers(at.steps, step);
+  });
 }
 
 // Parameters that some backward does not reach, and nothing looks for them, or a static graph that
 // is none.
 bool loses_gradients(const Case& value) {
-  if (value.ddp.find_unused_parameters && !value.ddp.static_graph) {
+  const bool is_static = value.ddp.static_graph;
+  const bool by_output =
+      value.train.loss == "mse" || value.train.loss == "cross_entropy" || value.train.loss == "dot";
+  if (!reduces_in_backward(value.ddp) || !by_output || value.train.sync_on == "never" ||
+      (value.ddp.find_unused_parameters && !is_static)) {
     return false;
   }
   const bool freezes = std::any_of(value.at.begin(), value.at.end(),
                                    [](const AtSpec& at) { return !at.freeze.empty(); });
-  bool any = freezes, changes = freezes;
   for (std::int64_t rank = 0; rank < value.world.ranks; ++rank) {
-    const std::vector<std::string> first =
-        left_out(value, rank, 0, micro_batches_of(value, rank, 0) - 1);
+    std::optional<std::vector<std::string>> first;
     for (std::int64_t step = 0; step < value.train.steps; ++step) {
-      const std::vector<std::string> now =
-          left_out(value, rank, step, micro_batches_of(value, rank, step) - 1);
-      any = any || !now.empty();
-      changes = changes || now != first;
+      const std::int64_t micro = micro_batches_of(value, rank, step) - 1;
+      if (is_passed_over(value, rank, step)) continue;
+      const std::vector<std::string> now = left_out(value, rank, step, micro);
+      if (!first) first = now;
+      if (is_static ? now != *first : !now.empty()) return true;
     }
   }
-  return value.ddp.static_graph ? changes : any;
+  return freezes;
 }
 
 // A fault that holds something back shows only if another thing is issued meanwhile; others show

@@ -127,20 +127,36 @@ std::int64_t micro_batches_of(const Case& value, std::int64_t rank, std::int64_t
 
 std::vector<std::string> left_out(const Case& value, std::int64_t rank, std::int64_t step,
                                   std::int64_t micro) {
-  std::vector<std::string> names;
-  for (const AtSpec& at : value.at) {
-    if (at.skip.empty() || !covers(at.ranks, rank) || !covers(at.steps, step) ||
-        at.micro_batch.value_or(micro) != micro) {
-      continue;
+  const ModelPlan plan = plan_model(value.model);
+  std::vector<bool> has_gradient(plan.slots.size(), false);  // by tensor
+  for (std::int64_t forward = 0; forward < value.train.forwards_per_backward; ++forward) {
+    Route route;
+    for (const AtSpec& at : value.at) {
+      const bool holds = covers(at.ranks, rank) && covers(at.steps, step) &&
+                         at.micro_batch.value_or(micro) == micro &&
+                         at.forward.value_or(forward) == forward;
+      if (!holds) continue;
+      route.skip.insert(route.skip.end(), at.skip.begin(), at.skip.end());
+      route.skip.insert(route.skip.end(), at.without_loss.begin(), at.without_loss.end());
+      if (!at.exit_after.empty()) route.exit_after = at.exit_after;
     }
-    for (const std::string& block : at.skip) {
-      for (const std::string& parameter : parameters_of(value.model, block)) {
-        names.push_back(parameter);
+    const PlannedRoute planned = plan_route(plan, route);
+    for (std::size_t block = 0; block < plan.blocks.size(); ++block) {
+      for (const ParameterSlot& slot : plan.slots) {
+        if (planned.blocks_run[block] && slot.block == plan.blocks[block].owner) {
+          has_gradient[static_cast<std::size_t>(slot.tensor)] = true;
+        }
       }
     }
   }
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < plan.slots.size(); ++i) {
+    const auto tensor = static_cast<std::size_t>(plan.slots[i].tensor);
+    if (tensor == i && !has_gradient[tensor] && !plan.frozen[tensor]) {
+      names.push_back(plan.slots[i].name);
+    }
+  }
   std::sort(names.begin(), names.end());
-  names.erase(std::unique(names.begin(), names.end()), names.end());
   return names;
 }
 

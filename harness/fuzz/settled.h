@@ -26,7 +26,8 @@ struct Settled {
 /// several forwards, agreement, other losses). Precondition: check_case finds nothing.
 std::optional<Settled> settle(const Case& value);
 
-/// Parameters without gradient in a backward, because a `skip` leaves their blocks out.
+/// Parameters that are to be trained and have no gradient in a backward, because no forward of the
+/// micro-batch runs their blocks; sorted.
 std::vector<std::string> left_out(const Case& value, std::int64_t rank, std::int64_t step,
                                   std::int64_t micro);
 
