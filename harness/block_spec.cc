@@ -9,7 +9,6 @@
 #include <charconv>
 #include <cmath>
 #include <iterator>
-#include <sstream>
 #include <string_view>
 
 #include "core/check.h"
@@ -97,10 +96,12 @@ constexpr OptionEntry kOptions[] = {
 };
 
 std::vector<std::string> words_of(const std::string& text) {
-  std::istringstream stream(text);
+  constexpr const char* kSpace = " \t\n\v\f\r";
   std::vector<std::string> words;
-  for (std::string word; stream >> word;) {
-    words.push_back(word);
+  for (std::size_t begin = text.find_first_not_of(kSpace); begin != std::string::npos;) {
+    const std::size_t end = std::min(text.find_first_of(kSpace, begin), text.size());
+    words.push_back(text.substr(begin, end - begin));
+    begin = text.find_first_not_of(kSpace, end);
   }
   return words;
 }

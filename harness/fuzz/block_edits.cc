@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 
 #include "harness/model_plan.h"
 
@@ -96,139 +95,12 @@ Rename renaming_to(const ModelPlan& plan) {
   };
 }
 
-std::string* text_of_block(ModelSpec& model, const std::string& name) {
-  for (auto& [block, text] : model.blocks) {
-    if (block == name) return &text;
-  }
-  return nullptr;
-}
-
-std::vector<Names> stages_of(const ModelSpec& model) {
-  if (!model.forward.empty()) return model.forward;
-  std::vector<Names> stages;
-  for (const auto& [name, text] : model.blocks) stages.push_back({name});
-  return stages;
-}
-
 /// A route that is all blocks in order is written as none.
 void drop_default_route(ModelSpec& model) {
   ModelSpec without = model;
   without.forward.clear();
   if (stages_of(model) == stages_of(without)) model.forward.clear();
 }
-
-bool keeps_width(const BlockSpec& spec) {
-  switch (spec.kind) {
-    case BlockKind::kLinear:
-    case BlockKind::kEmbedding:
-    case BlockKind::kConv2d:
-    case BlockKind::kOffset:
-    case BlockKind::kFlatten:
-      return false;
-    default:
-      return true;
-  }
-}
-
-/// The sizes that `spec` has to have for this input.
-void fit(BlockSpec& spec, const SampleShape& input) {
-  if (input.sizes.empty()) return;
-  switch (spec.kind) {
-    case BlockKind::kLinear:
-      spec.in = input.sizes.back();
-      break;
-    case BlockKind::kLayerNorm:
-    case BlockKind::kScale:
-    case BlockKind::kGain:
-      spec.out = input.sizes.back();
-      break;
-    case BlockKind::kBatchNorm:
-    case BlockKind::kSyncBatchNorm:
-      spec.out = input.sizes.front();
-      break;
-    case BlockKind::kConv2d:
-      spec.in = input.sizes.front();
-      spec.kernel = std::min(spec.kernel, input.sizes.back());
-      break;
-    default:
-      break;
-  }
-}
-
-/// Has `spec` make this width, if its kind can choose.
-void make_width(BlockSpec& spec, std::int64_t width) {
-  if (spec.kind == BlockKind::kLinear) spec.out = is_complex(spec) ? width / 2 : width;
-  if (spec.kind == BlockKind::kOffset || spec.kind == BlockKind::kEmbedding) spec.out = width;
-}
-
-class Fitter {
- public:
-  Fitter(ModelSpec& model, const DataSpec& data) : model_(model), data_(data) {}
-
-  void run() {
-    const std::optional<InputShape> input = plan_input(plan_model(model_), data_);
-    if (!input) return;
-    SampleShape shape{input->sizes, input->kind == InputKind::kTokens};
-    const std::vector<Names> stages = stages_of(model_);
-    for (std::size_t i = 0; i < stages.size(); ++i) {
-      const bool added_up = stages[i].size() > 1 && i + 1 < stages.size();
-      const std::optional<SampleShape> output = fit_stage(stages[i], shape, added_up);
-      if (!output) return;
-      shape = *output;
-    }
-  }
-
- private:
-  /// The block whose module `name` is.
-  std::string owner(std::string name) {
-    for (std::size_t i = 0; i < model_.blocks.size(); ++i) {
-      const std::string* const text = text_of_block(model_, name);
-      if (text == nullptr) break;
-      const BlockSpec spec = parse_block(*text).spec;
-      if (spec.kind != BlockKind::kSame) break;
-      name = spec.same;
-    }
-    return name;
-  }
-
-  std::optional<SampleShape> fit_block(const std::string& name, const SampleShape& input,
-                                       std::optional<std::int64_t> width) {
-    std::string* const text = text_of_block(model_, owner(name));
-    if (text == nullptr || !parse_block(*text).error.empty()) return std::nullopt;
-    BlockSpec spec = parse_block(*text).spec;
-    if (spec.kind == BlockKind::kSame) return std::nullopt;
-    fit(spec, input);
-    if (width) make_width(spec, *width);
-    *text = block_text(spec);
-    BlockOutput output = block_output(spec, input);
-    if (!output.error.empty()) return std::nullopt;
-    return output.shape;
-  }
-
-  bool stage_keeps_width(const Names& names) {
-    return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-      const std::string* const text = text_of_block(model_, owner(name));
-      return text != nullptr && keeps_width(parse_block(*text).spec);
-    });
-  }
-
-  std::optional<SampleShape> fit_stage(const Names& names, const SampleShape& input,
-                                       bool added_up) {
-    std::optional<std::int64_t> width;
-    if (added_up && stage_keeps_width(names)) width = input.sizes.back();
-    std::optional<SampleShape> first;
-    for (const std::string& name : names) {
-      const std::optional<SampleShape> output = fit_block(name, input, width);
-      if (!output) return std::nullopt;
-      if (!first) first = output;
-      if (added_up && !first->sizes.empty()) width = first->sizes.back();
-    }
-    return first;
-  }
-
-  ModelSpec& model_;
-  const DataSpec& data_;
-};
 
 }  // namespace
 
@@ -248,10 +120,6 @@ void change_blocks(ModelSpec& model, const std::function<void(BlockSpec&)>& chan
     change(spec);
     text = block_text(spec);
   }
-}
-
-void refit(Case& value) {
-  if (value.model.kind == "graph") Fitter(value.model, value.data).run();
 }
 
 void drop_blocks(Case& value, const std::set<std::string>& names) {
@@ -301,30 +169,42 @@ void replace_model(Case& value, ModelSpec model) {
 
 void make_mlp(Case& value) {
   const ModelSpec& graph = value.model;
-  if (graph.kind != "graph" || graph.blocks.size() % 2 == 0 || !graph.forward.empty()) return;
+  if (graph.kind != "graph" || !graph.forward.empty()) return;
   ModelSpec mlp;
   mlp.widths.clear();
   std::map<std::string, std::string> new_names;
-  for (std::size_t i = 0; i < graph.blocks.size(); ++i) {
-    const auto& [name, text] = graph.blocks[i];
+  std::set<std::string> activations;  // between two layers each
+  std::string activation;             // behind the last layer
+  std::set<bool> biases;
+  for (const auto& [name, text] : graph.blocks) {
     const BlockSpec spec = parse_block(text).spec;
+    const std::size_t num_layers = biases.empty() ? 0 : mlp.widths.size() - 1;
+    if (spec.kind != BlockKind::kLinear) {
+      const bool fits = text == "relu" || text == "tanh" || text == "identity";
+      if (!fits || !activation.empty() || num_layers == 0) return;
+      new_names[name] = fmt::format("act{}", num_layers - 1);
+      activation = text;
+      continue;
+    }
     BlockSpec plain;
     plain.kind = spec.kind;
-    if (i % 2 == 0) {
-      plain.in = spec.in;
-      plain.out = spec.out;
-      plain.bias = i == 0 ? spec.bias : mlp.bias;
-      mlp.bias = spec.bias;
-      if (mlp.widths.empty()) mlp.widths.push_back(spec.in);
-      mlp.widths.push_back(spec.out);
-    } else if (i == 1) {
-      mlp.activation = to_string(spec.kind);
+    plain.in = spec.in;
+    plain.out = spec.out;
+    plain.bias = spec.bias;
+    if (block_text(plain) != block_text(spec)) return;
+    if (num_layers == 0) {
+      mlp.widths.push_back(spec.in);
+    } else {
+      activations.insert(activation.empty() ? "identity" : activation);
+      activation.clear();
     }
-    const bool fits = i % 2 == 0 ? spec.kind == BlockKind::kLinear
-                                 : spec.kind != BlockKind::kSame && mlp.activation == text;
-    if (!fits || block_text(plain) != block_text(spec)) return;
-    new_names[name] = fmt::format("{}{}", i % 2 == 0 ? "layer" : "act", i / 2);
+    mlp.widths.push_back(spec.out);
+    biases.insert(spec.bias);
+    new_names[name] = fmt::format("layer{}", num_layers);
   }
+  if (!activation.empty() || activations.size() > 1 || biases.size() != 1) return;
+  mlp.bias = *biases.begin();
+  if (!activations.empty()) mlp.activation = *activations.begin();
   mlp.frozen = graph.frozen;
   mlp.tied = graph.tied;
   mlp.dtype = graph.dtype;

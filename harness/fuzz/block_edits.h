@@ -13,13 +13,10 @@
 
 namespace lockstep::harness::fuzz {
 
+// block_edits.cc
+
 /// The text that parse_block reads as `spec`.
 std::string block_text(const BlockSpec& spec);
-
-/// Gives every block of a graph the sizes of what it gets; blocks that are added up make the same.
-/// What one of them makes otherwise, and what the first takes, stays. A model that cannot be mended
-/// so is left as it is, for check_case to refuse.
-void refit(Case& value);
 
 /// Takes blocks out of a graph; what named them names nothing more, or goes. A module that another
 /// block shares stays with that block.
@@ -34,5 +31,18 @@ void make_mlp(Case& value);
 
 /// Changes every block of a graph.
 void change_blocks(ModelSpec& model, const std::function<void(BlockSpec&)>& change);
+
+// block_fit.cc
+
+/// Of a graph; null where there is no such block.
+std::string* text_of_block(ModelSpec& model, const std::string& name);
+
+/// The stages of a graph, also where all blocks in order are left out.
+std::vector<std::vector<std::string>> stages_of(const ModelSpec& model);
+
+/// Gives every block of a graph the sizes of what it gets; blocks that are added up make the same.
+/// What one of them makes otherwise, and what the first takes, stays. A model that cannot be mended
+/// so is left as it is, for check_case to refuse.
+void refit(Case& value);
 
 }  // namespace lockstep::harness::fuzz

@@ -89,18 +89,28 @@ std::string internal_error_kind(const CaseResult& result) {
   return too_long ? "internal_error/time" : "internal_error";
 }
 
+bool is_about_peer(const std::string& complaint, const PeerComparison& peer) {
+  const std::vector<std::string>& differences = peer.differences;
+  return std::find(differences.begin(), differences.end(), complaint) != differences.end() ||
+         complaint.find("did the same, though") != std::string::npos;
+}
+
+// The judge adds it where the case has what makes PyTorch's reducer differ on purpose.
+bool is_known_of(const CaseResult& result) {
+  return std::any_of(result.complaints.begin(), result.complaints.end(), [](const std::string& it) {
+    return it.rfind("cases like this are known to differ", 0) == 0;
+  });
+}
+
 }  // namespace
 
 std::string finding_kind(const CaseResult& result) {
   if (result.skipped) return "";
   if (!result.internal_error.empty()) return internal_error_kind(result);
   for (const std::string& complaint : result.complaints) {
-    if (result.peer) {
-      const std::vector<std::string>& differences = result.peer->differences;
-      if (std::find(differences.begin(), differences.end(), complaint) != differences.end() ||
-          complaint.find("did the same, though") != std::string::npos) {
-        return "peer/" + topic_of(complaint, kPeerDifferences, "ends");
-      }
+    if (result.peer && is_about_peer(complaint, *result.peer)) {
+      return "peer/" +
+             (is_known_of(result) ? "known" : topic_of(complaint, kPeerDifferences, "ends"));
     }
     const std::string topic = topic_of(complaint, kComplaints, "other");
     return topic == "outcome" ? outcome_kind(result.outcome) : "complaint/" + topic;

@@ -15,7 +15,8 @@ namespace lockstep::harness::fuzz {
 /// - Another outcome: "diverged/replay/gradient", "error/desync", "deadlock", "crash", "equal",
 ///   "within_bound". The kind of the first divergence is part of it, its place is not.
 /// - The outcome that was predicted, with other details: "complaint/waiting", "complaint/planted".
-/// - "peer/gradient", "peer/collectives": what PyTorch's reducer did otherwise.
+/// - "peer/gradient", "peer/collectives": what PyTorch's reducer did otherwise;
+///   "peer/known" where it may (judge/peer_rules.h), so that nothing unknown is shrunk to it.
 /// - "property/bucket_cap": a relation that is broken.
 std::string finding_kind(const CaseResult& result);
 

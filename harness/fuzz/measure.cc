@@ -11,8 +11,9 @@ namespace lockstep::harness::fuzz {
 
 namespace {
 
+// An activation is one word for all layers of an mlp, and a block each in a graph.
 std::int64_t num_blocks(const ModelSpec& model) {
-  const std::size_t count = model.kind == "mlp" ? 2 * model.widths.size() - 3 : model.blocks.size();
+  const std::size_t count = model.kind == "mlp" ? model.widths.size() - 1 : model.blocks.size();
   return static_cast<std::int64_t>(count);
 }
 

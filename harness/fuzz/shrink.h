@@ -12,8 +12,9 @@
 
 namespace lockstep::harness::fuzz {
 
-/// Judges these cases, each on its own; the results are in the same order. It may leave out those
-/// after the first, in order, of which `stop` is true.
+/// Judges these cases, each on its own, the same case always alike (where "internal_error" was
+/// found, it repeats every run, see SimExecutorOptions); the results are in the same order. It may
+/// leave out those after the first, in order, of which `stop` is true.
 using JudgeMany = std::function<std::vector<CaseResult>(
     const std::vector<Case>& cases, const std::function<bool(const CaseResult&)>& stop)>;
 

@@ -93,6 +93,9 @@ TEST(Finding, WhatThePeerDoesOtherwiseIsTold) {
   EXPECT_EQ(finding_kind(result), "peer/collectives");
   result.peer->differences = result.complaints = {"rank 0 finished, with torch failed"};
   EXPECT_EQ(finding_kind(result), "peer/ends");
+  result.complaints.emplace_back(
+      "cases like this are known to differ: a rank uses nothing; if ...");
+  EXPECT_EQ(finding_kind(result), "peer/known");
 }
 
 TEST(Finding, ABrokenPropertyIsOne) {
