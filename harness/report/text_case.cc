@@ -126,7 +126,9 @@ std::string describe_case(const CaseResult& result, const CaseTextOptions& optio
     if (result.trace_hash != 0) body += fmt::format("; trace {:016x}", result.trace_hash);
     body += '\n';
   }
-  body += fmt::format("  again: {}\n", replay_command(result, options.replay_options));
+  if (options.command) {
+    body += fmt::format("  again: {}\n", replay_command(result, options.replay_options));
+  }
   return head + printable(body);
 }
 

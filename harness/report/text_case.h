@@ -12,6 +12,7 @@ struct CaseTextOptions {
   bool colour = false;
   bool every_step = false;     ///< false: long step tables are cut to what matters
   std::string replay_options;  ///< see SuiteInfo::replay_options
+  bool command = true;         ///< end with the command that runs the case again
 };
 
 /// "256 of 256 schedules, exhaustive".
