@@ -15,6 +15,7 @@
 #include "harness/fuzz/draw.h"
 #include "harness/fuzz/predict.h"
 #include "harness/fuzz/script_facts.h"
+#include "harness/fuzz/shrink.h"
 #include "harness/judge/judge.h"
 #include "harness/model.h"
 #include "harness/report/text_case.h"
@@ -96,28 +97,46 @@ class Checker {
   // if it cannot be told.
   std::optional<Case> promised(const Case& drawn) const {
     Case value = is_flat() ? as_flat(drawn) : drawn;
-    if (!expect_as_predicted(value)) return std::nullopt;
-    return held(std::move(value));
+    return expect_as_predicted(value) ? std::optional<Case>(value) : std::nullopt;
   }
 
-  // A scenario with its own expectation.
+  // A scenario that is given.
   Case given(Case value) const {
     if (is_flat()) value.ddp.sync = "flat";
-    return held(std::move(value));
+    return value;
   }
 
   CaseResult judge(const Case& value, const std::string& name) const {
     JudgeOptions options;
     options.executor = executor_.get();
     options.try_cures = false;
-    return judge_case({name, "", value}, options);
+    return judge_case({name, "", held(value)}, options);
+  }
+
+  // The smallest script that shows the same. What is smaller is promised anew, for it may have left
+  // the part of the space that the subject knows.
+  Shrunk smallest(const Case& value, const CaseResult& result) const {
+    const JudgeMany judge_many = [this](const std::vector<Case>& cases,
+                                        const std::function<bool(const CaseResult&)>& stop) {
+      std::vector<CaseResult> results;
+      for (const Case& each : cases) {
+        const std::optional<Case> kept = promised(each);
+        results.push_back(kept ? judge(*kept, "smaller") : CaseResult());
+        results.back().as_expected = results.back().as_expected || !kept;
+        if (stop(results.back())) break;
+      }
+      return results;
+    };
+    Shrunk shrunk = shrink(value, result, judge_many, {});
+    if (const std::optional<Case> kept = promised(shrunk.value)) shrunk.value = *kept;
+    return shrunk;
   }
 
   // What went wrong, the file, and how to have it again.
-  static OwnVerdict refuted(const Case& value, const CaseResult& result, const std::string& again) {
+  OwnVerdict refuted(const Case& value, const CaseResult& result, const std::string& again) const {
     OwnVerdict verdict;
     verdict.holds = false;
-    verdict.scenario = result.replay_toml.empty() ? print_case(value) : result.replay_toml;
+    verdict.scenario = print_case(held(value));
     CaseTextOptions text;
     text.command = false;
     verdict.text = fmt::format("{}\nas a scenario file:\n\n{}\nagain: {}\n",
@@ -173,13 +192,15 @@ OwnVerdict check_lockstep(const OwnSubject& subject) {
     const CaseResult result = checker.judge(*value, name);
     ++verdict.num_cases;
     if (result.as_expected) continue;
-    OwnVerdict refuted =
-        Checker::refuted(*value, result,
-                         fmt::format("RC_PARAMS=\"seed={} max_success={}\", or the file alone with "
-                                     "keeps_lockstep(subject, \"FILE\")",
-                                     seed, index + 1));
-    refuted.num_cases = verdict.num_cases;
-    return refuted;
+    Shrunk shrunk = checker.smallest(*value, result);
+    shrunk.result.file = fmt::format("{}, made smaller in {} steps", name, shrunk.num_steps);
+    OwnVerdict found =
+        checker.refuted(shrunk.value, shrunk.result,
+                        fmt::format("RC_PARAMS=\"seed={} max_success={}\", or the file alone with "
+                                    "keeps_lockstep(subject, \"FILE\")",
+                                    seed, index + 1));
+    found.num_cases = verdict.num_cases;
+    return found;
   }
   return verdict;
 }
@@ -195,9 +216,9 @@ OwnVerdict check_lockstep(const OwnSubject& subject, const std::string& scenario
     const CaseResult result = checker.judge(value, case_label(each.file, each.name));
     ++verdict.num_cases;
     if (!result.as_expected) {
-      OwnVerdict refuted = Checker::refuted(value, result, "the same test");
-      refuted.num_cases = verdict.num_cases;
-      return refuted;
+      OwnVerdict found = checker.refuted(value, result, "the same test");
+      found.num_cases = verdict.num_cases;
+      return found;
     }
   }
   return verdict;

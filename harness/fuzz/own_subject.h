@@ -32,8 +32,10 @@ struct OwnSubject : Subject {
 struct OwnVerdict {
   bool holds = true;
   std::int64_t num_cases = 0;  ///< that were judged
-  std::string scenario;        ///< the first that does not hold, as a scenario file
-  std::string text;            ///< what went wrong there, that file, and how to have it again
+  /// The first that does not hold, as a scenario file; of drawn ones the smallest that shows the
+  /// same.
+  std::string scenario;
+  std::string text;  ///< what went wrong there, that file, and how to have it again
 };
 
 /// Judges scripts without a mistake, drawn by seed and number, until one of them is not as

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 
@@ -154,9 +155,28 @@ TEST(GtestGlue, AParameterThatIsNotDividedIsFound) {
   const OwnVerdict verdict = check_lockstep(mine);
   ASSERT_FALSE(verdict.holds);
   EXPECT_THAT(verdict.text, HasSubstr("outcome: diverged"));
-  EXPECT_THAT(verdict.text, HasSubstr("gradient, head.bias"));
-  EXPECT_THAT(verdict.text, HasSubstr("oracle 'serial'"));
+  EXPECT_THAT(verdict.text,
+              HasSubstr("phase gradient, layer0.bias, ranks 0, 1, seen by the oracle 'serial'"));
+  EXPECT_THAT(verdict.text, HasSubstr("times_world_size"));
   EXPECT_THAT(verdict.text, HasSubstr("again: RC_PARAMS=\"seed=1 max_success="));
+  EXPECT_EQ(verdict.scenario, R"(schema = 1
+title = "Found by fuzzing"
+
+[model]
+widths = [1, 1]
+
+[train]
+steps = 1
+batch_per_rank = 1
+
+[ddp]
+sync = "flat"
+broadcast_buffers = false
+
+[expect]
+outcome = "within_bound"
+oracles = ["ranks", "serial"]
+)");
   // The file alone shows the same, and is fine with a subject that is.
   EXPECT_FALSE(check_lockstep(mine, verdict.scenario).holds);
   EXPECT_TRUE(keeps_lockstep(with_sync<FlatAverage>(), verdict.scenario));
@@ -170,6 +190,9 @@ TEST(GtestGlue, AnAllReduceThatDoesNothingIsFound) {
   ASSERT_FALSE(verdict.holds);
   EXPECT_THAT(verdict.text, HasSubstr("outcome: diverged"));
   EXPECT_THAT(verdict.text, HasSubstr("local_over_world_size"));
+  EXPECT_THAT(verdict.text, HasSubstr("ranks 0, 1, seen by the oracle 'ranks'"));
+  EXPECT_THAT(verdict.scenario, HasSubstr("steps = 1\nbatch_per_rank = 1\n"));
+  EXPECT_LT(std::count(verdict.scenario.begin(), verdict.scenario.end(), '\n'), 25);
   EXPECT_FALSE(check_lockstep(mine, verdict.scenario).holds);
   EXPECT_TRUE(keeps_lockstep(with_communicator<PassThrough>(), verdict.scenario));
 }
