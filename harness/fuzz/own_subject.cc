@@ -60,7 +60,8 @@ Case as_flat(Case value) {
   value.ddp.broadcast_buffers = false;
   value.train.steps_of_rank.clear();
   const auto follows = [](const AtSpec& at) {
-    return at.is_routing() || at.lr || at.reload || at.sleep_ms > 0 || at.evaluate > 0;
+    return at.site.empty() &&
+           (at.is_routing() || at.lr || at.reload || at.sleep_ms > 0 || at.evaluate > 0);
   };
   value.at.erase(std::remove_if(value.at.begin(), value.at.end(), std::not_fn(follows)),
                  value.at.end());
