@@ -2,6 +2,7 @@
 // lockstep fuzz: invents cases until one is not as predicted.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -10,7 +11,6 @@
 #include <limits>
 #include <memory>
 #include <optional>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -50,6 +50,7 @@ constexpr const char* kFuzzFooter =
 
 constexpr const char* kRegressions = "scenarios/regressions";
 constexpr std::uint64_t kCasesByDefault = 1'000;
+constexpr std::int64_t kCasesMax = 4'000'000'000;  // numbers of scripts have 32 bits
 constexpr std::int64_t kPropertiesByDefault = 1;
 
 struct FuzzOptions {
@@ -62,12 +63,17 @@ struct FuzzOptions {
   bool valid_only = false, broken_only = false;
   bool no_replay = false, keep_going = false, no_shrink = false;
   bool pairs = false, fail_on_empty_pair = false;
+
+  /// What people read goes where no program has asked for lines.
+  std::FILE* text() const { return campaign.json_lines == "-" ? stderr : stdout; }
 };
 
 /// From the system; small enough to be typed.
 std::uint64_t seed_of_the_day() {
-  std::random_device device;  // only to choose a seed, which is printed
-  return device() % 1'000'000'000;
+  std::uint64_t bits = 0;
+  LOCKSTEP_USAGE(getrandom(&bits, sizeof bits, 0) == static_cast<ssize_t>(sizeof bits),
+                 "the system gives no random numbers; choose a --seed");
+  return bits % 1'000'000'000;
 }
 
 void check(FuzzOptions& options) {
@@ -95,7 +101,8 @@ std::vector<fuzz::Replay> replays(const FuzzOptions& options) {
   for (const fuzz::Leftover& left : fuzz::leftovers(options.campaign.folder)) {
     try {
       std::vector<NamedCase> cases = parse_scenario_text(left.text, left.path);
-      fmt::print("left behind by a campaign that was killed, replayed first: {}\n", left.path);
+      fmt::print(options.text(), "left behind by a campaign that was killed, replayed first: {}\n",
+                 left.path);
       for (NamedCase& named : cases) all.push_back({std::move(named), true});
     } catch (const UsageError& error) {
       fmt::print(stderr, "lockstep: left behind by a campaign that was killed, and no case: {}\n",
@@ -129,6 +136,11 @@ std::string repeat_options(const FuzzOptions& options) {
     out += fmt::format(" --shard {}/{}", campaign.shard, campaign.num_shards);
   }
   if (!options.toward.empty()) out += " --toward " + options.toward;
+  if (options.keep_going) {
+    out += " --keep-going";
+  } else if (campaign.findings_max != 1) {
+    out += fmt::format(" --findings {}", campaign.findings_max);
+  }
   Selection selection;
   if (campaign.space.sync != "ddp") selection.sync = campaign.space.sync;
   JudgingOptions judging = options.judging;
@@ -139,14 +151,14 @@ std::string repeat_options(const FuzzOptions& options) {
 
 void print_found(const fuzz::Found& found, const FuzzOptions& options) {
   CaseTextOptions text;
-  text.colour = wants_colour(STDOUT_FILENO);
+  text.colour = wants_colour(fileno(options.text()));
   JudgingOptions judging = options.judging;
   const bool of_property = found.kind.rfind("property/", 0) == 0;
   judging.properties = of_property ? -1 : 0;
   text.replay_options = replay_options(judging, {});
-  fmt::print("{}{}\n", describe_case(found.shrunk.result, text),
+  fmt::print(options.text(), "{}{}\n", describe_case(found.shrunk.result, text),
              fuzz::describe_found(found, options.campaign.shrinks));
-  std::fflush(stdout);
+  std::fflush(options.text());
 }
 
 /// 3 if something found is no matter of the subject: neither an ending nor a process that died.
@@ -177,9 +189,9 @@ int fuzz_until_done(FuzzOptions& options) {
   const auto judge = std::make_shared<CaseJudge>(options.judging);
   options.suite.process_end = [judge] { judge->end(); };
 
-  fmt::print("lockstep fuzz --seed {}\n", campaign.seed);
+  fmt::print(options.text(), "lockstep fuzz --seed {}\n", campaign.seed);
   campaign.replays = replays(options);
-  std::fflush(stdout);
+  std::fflush(options.text());
   const bool wants_pairs =
       options.pairs || options.fail_on_empty_pair || !options.pairs_path.empty();
   std::optional<ResultFile> pairs_file;
@@ -193,8 +205,9 @@ int fuzz_until_done(FuzzOptions& options) {
   events.progress = [&](std::int64_t num_done) { progress.update(num_done); };
   events.found = [&](const fuzz::Found& found) {
     progress.clear();
-    fmt::print("\nfound {} in {}, seed {}\n", found.kind, found.name, campaign.seed);
-    std::fflush(stdout);
+    fmt::print(options.text(), "\nfound {} in {}, seed {}\n", found.kind, found.name,
+               campaign.seed);
+    std::fflush(options.text());
   };
   events.shrunk = [&](const fuzz::Found& found) {
     progress.clear();
@@ -204,13 +217,14 @@ int fuzz_until_done(FuzzOptions& options) {
       campaign, options.suite, [judge](const NamedCase& named) { return judge->judge(named); },
       events, wants_pairs ? &pairs : nullptr);
   progress.clear();
-  fmt::print("\n{}", fuzz::describe_campaign(summary, campaign, repeat_options(options)));
+  fmt::print(options.text(), "\n{}",
+             fuzz::describe_campaign(summary, campaign, repeat_options(options)));
   std::int64_t num_empty = 0;
   if (wants_pairs) {
     const std::vector<fuzz::Pair> all = pairs.pairs();
     num_empty = count_of(all, fuzz::Cell::kEmpty);
     if (options.pairs || (options.fail_on_empty_pair && num_empty > 0)) {
-      fmt::print("\n{}", describe_pairs(all));
+      fmt::print(options.text(), "\n{}", describe_pairs(all));
     }
     if (pairs_file) {
       pairs_file->out() << pairs_as_csv(all);
@@ -222,8 +236,12 @@ int fuzz_until_done(FuzzOptions& options) {
 
 void add_options(CLI::App& command, FuzzOptions& options) {
   CampaignOptions& campaign = options.campaign;
-  command.add_option("--cases", campaign.num_cases,
-                     "So many scripts, numbers 0 to N - 1 of the seed (default 1000)");
+  command
+      .add_option_function<std::int64_t>(
+          "--cases",
+          [&](std::int64_t count) { campaign.num_cases = static_cast<std::uint64_t>(count); },
+          "So many scripts, numbers 0 to N - 1 of the seed (default 1000)")
+      ->check(CLI::Range(std::int64_t{0}, kCasesMax));
   command
       .add_option("--time", campaign.seconds,
                   "No case begins after so many seconds; one that runs is finished")
@@ -276,8 +294,10 @@ void add_options(CLI::App& command, FuzzOptions& options) {
   command.add_option("--toward", options.toward,
                      "Go on from scripts that came farthest: ulp (distance over its bound) or wait "
                      "(longest virtual wait)");
-  command.add_option("--json-lines", campaign.json_lines,
-                     "Write a line of JSON for each case to this file; - is stdout");
+  command.add_option(
+      "--json-lines", campaign.json_lines,
+      "Write a line of JSON for each case to this file; - is stdout, with all else on "
+      "stderr");
   command.add_flag("--pairs", options.pairs, "Print which pairs of options were tried together");
   command.add_option("--pairs-file", options.pairs_path, "Write all pairs to this file, as CSV");
   command.add_flag("--fail-on-empty-pair", options.fail_on_empty_pair,

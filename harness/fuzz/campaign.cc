@@ -102,7 +102,6 @@ class Campaign final : public CaseSource {
     }
     next_index_ += options_.num_shards;
     ++num_drawn_;
-    summary_.num_indices = index + 1;
     Origin origin;
     origin.index = index;
     origin.seed = options_.seed;
@@ -158,6 +157,7 @@ class Campaign final : public CaseSource {
     const bool is_drawn = given.origin.index.has_value();
     tally(result, is_drawn ? summary_.cases : summary_.replays);
     if (is_drawn) {
+      summary_.num_indices = *given.origin.index + 1;
       ++(has_mistake(value) ? summary_.num_broken : summary_.num_valid);
       if (pairs_ != nullptr) pairs_->add(value);
       if (steering_) steering_->add(fmt::format("case {}", *given.origin.index), value, result);

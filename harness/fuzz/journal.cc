@@ -2,6 +2,7 @@
 // JSON lines of what a campaign has tried.
 #include "harness/fuzz/journal.h"
 
+#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "core/check.h"
@@ -35,16 +36,17 @@ std::string journal_line(const Origin& origin, const Case& value, const CaseResu
 }
 
 Journal::Journal(const std::string& path) : path_(path) {
-  if (path_.empty()) return;
-  out_.open(path_ == "-" ? "/dev/stdout" : path_);
-  LOCKSTEP_USAGE(out_.is_open(), "cannot write '{}' (--json-lines)", path_);
+  if (path_.empty() || path_ == "-") return;
+  file_.open(path_);
+  LOCKSTEP_USAGE(file_.is_open(), "cannot write '{}' (--json-lines)", path_);
 }
 
 void Journal::add(const Origin& origin, const Case& value, const CaseResult& result,
                   const std::string& finding) {
   if (path_.empty()) return;
-  out_ << journal_line(origin, value, result, finding) << std::endl;
-  LOCKSTEP_USAGE(out_.good(), "cannot write '{}' (--json-lines): is the disk full?", path_);
+  std::ostream& out = path_ == "-" ? std::cout : file_;
+  out << journal_line(origin, value, result, finding) << std::endl;
+  LOCKSTEP_USAGE(out.good(), "cannot write '{}' (--json-lines): is the disk full?", path_);
 }
 
 }  // namespace lockstep::harness::fuzz

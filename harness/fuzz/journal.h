@@ -25,17 +25,18 @@ struct Origin {
 std::string journal_line(const Origin& origin, const Case& value, const CaseResult& result,
                          const std::string& finding);
 
-/// A file of them, or none. Each line is on disk before the next case is passed on.
+/// A file of them, or none. Each line is written before the next case is passed on.
 class Journal {
  public:
-  /// `path` empty: nothing is written. Errors: UsageError if it cannot be written.
+  /// `path` empty: nothing is written; "-" is the standard output.
+  /// Errors: UsageError if it cannot be written.
   explicit Journal(const std::string& path);
   void add(const Origin& origin, const Case& value, const CaseResult& result,
            const std::string& finding);
 
  private:
   const std::string path_;
-  std::ofstream out_;
+  std::ofstream file_;
 };
 
 }  // namespace lockstep::harness::fuzz

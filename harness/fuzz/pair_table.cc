@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "harness/fuzz/options.h"
 #include "harness/fuzz/predict.h"
 #include "harness/judge/peer_rules.h"
 
@@ -18,31 +17,11 @@ namespace {
 constexpr std::size_t kExamplesMax = 4;
 constexpr std::size_t kListedMax = 20;
 
-/// A value with the place of its option.
-struct Flat {
-  std::size_t option = 0;
-  const OptionValue* value = nullptr;
-  std::string name;
-};
-
-const std::vector<Flat>& flat() {
-  static const std::vector<Flat> all = [] {
-    std::vector<Flat> made;
-    for (std::size_t i = 0; i < options().size(); ++i) {
-      for (const OptionValue& value : options()[i].values) {
-        made.push_back({i, &value, options()[i].name + "=" + value.name});
-      }
-    }
-    return made;
-  }();
-  return all;
-}
-
 const char* to_string(Cell cell) {
   return cell == Cell::kTried ? "tried" : cell == Cell::kEmpty ? "empty" : "excluded";
 }
 
-void list(std::string& out, const std::vector<const Pair*>& pairs) {
+void add_lines(std::string& out, const std::vector<const Pair*>& pairs) {
   for (std::size_t i = 0; i < std::min(pairs.size(), kListedMax); ++i) {
     out += fmt::format("  {:>6}  {} with {}\n", pairs[i]->count, pairs[i]->first, pairs[i]->second);
   }
@@ -53,19 +32,24 @@ void list(std::string& out, const std::vector<const Pair*>& pairs) {
 
 }  // namespace
 
-PairTable::PairTable(const Space& space, bool both_modes)
-    : space_(space),
-      both_modes_(both_modes),
-      counts_(flat().size(), std::vector<std::int64_t>(flat().size(), 0)),
-      examples_(flat().size()) {}
+PairTable::PairTable(const Space& space, bool both_modes, const std::vector<Option>& list)
+    : space_(space), both_modes_(both_modes) {
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    for (const OptionValue& value : list[i].values) {
+      values_.push_back({i, &value, list[i].name + "=" + value.name});
+    }
+  }
+  counts_.assign(values_.size(), std::vector<std::int64_t>(values_.size(), 0));
+  examples_.resize(values_.size());
+}
 
 void PairTable::add(const Case& value) {
   std::vector<std::size_t> present;
   std::shared_ptr<const Case> kept;
-  for (std::size_t i = 0; i < flat().size(); ++i) {
-    if (!flat()[i].value->has(value)) continue;
+  for (std::size_t i = 0; i < values_.size(); ++i) {
+    if (!values_[i].value->has(value)) continue;
     for (const std::size_t other : present) {
-      if (flat()[other].option != flat()[i].option) ++counts_[other][i];
+      if (values_[other].option != values_[i].option) ++counts_[other][i];
     }
     present.push_back(i);
     if (examples_[i].size() == kExamplesMax) continue;
@@ -81,9 +65,17 @@ bool PairTable::is_drawn(Case& value) const {
 }
 
 bool PairTable::is_possible(std::size_t first, std::size_t second) const {
-  const OptionValue& a = *flat()[first].value;
-  const OptionValue& b = *flat()[second].value;
+  const OptionValue& a = *values_[first].value;
+  const OptionValue& b = *values_[second].value;
   const auto shows = [&](Case value) { return is_drawn(value) && a.has(value) && b.has(value); };
+  Case plain;
+  a.put(plain);
+  b.put(plain);
+  if (shows(std::move(plain))) return true;
+  Case other;
+  b.put(other);
+  a.put(other);
+  if (shows(std::move(other))) return true;
   for (const auto& example : examples_[first]) {
     Case value = *example;
     b.put(value);
@@ -94,22 +86,15 @@ bool PairTable::is_possible(std::size_t first, std::size_t second) const {
     a.put(value);
     if (shows(std::move(value))) return true;
   }
-  Case plain;
-  a.put(plain);
-  b.put(plain);
-  if (shows(std::move(plain))) return true;
-  Case other;
-  b.put(other);
-  a.put(other);
-  return shows(std::move(other));
+  return false;
 }
 
 std::vector<Pair> PairTable::pairs() const {
   std::vector<Pair> all;
-  for (std::size_t i = 0; i < flat().size(); ++i) {
-    for (std::size_t j = i + 1; j < flat().size(); ++j) {
-      if (flat()[i].option == flat()[j].option) continue;
-      Pair pair{flat()[i].name, flat()[j].name, counts_[i][j], Cell::kTried};
+  for (std::size_t i = 0; i < values_.size(); ++i) {
+    for (std::size_t j = i + 1; j < values_.size(); ++j) {
+      if (values_[i].option == values_[j].option) continue;
+      Pair pair{values_[i].name, values_[j].name, counts_[i][j], Cell::kTried};
       if (pair.count == 0) pair.cell = is_possible(i, j) ? Cell::kEmpty : Cell::kExcluded;
       all.push_back(std::move(pair));
     }
@@ -141,9 +126,9 @@ std::string describe_pairs(const std::vector<Pair>& pairs) {
                    [](const Pair* a, const Pair* b) { return a->count < b->count; });
   least.resize(std::min<std::size_t>(least.size(), 10));
   if (!least.empty()) out += "The least tried:\n";
-  list(out, least);
+  add_lines(out, least);
   if (!none.empty()) out += "Empty:\n";
-  list(out, none);
+  add_lines(out, none);
   return out;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "harness/case.h"
+#include "harness/fuzz/options.h"
 #include "harness/fuzz/space.h"
 
 namespace lockstep::harness::fuzz {
@@ -28,8 +29,8 @@ struct Pair {
 
 class PairTable {
  public:
-  /// `both_modes` false: only cases of `space.mode` are drawn.
-  PairTable(const Space& space, bool both_modes);
+  /// `both_modes` false: only cases of `space.mode` are drawn. `list` outlives the table.
+  PairTable(const Space& space, bool both_modes, const std::vector<Option>& list = options());
 
   /// Counts one case.
   void add(const Case& value);
@@ -40,11 +41,19 @@ class PairTable {
   std::vector<Pair> pairs() const;
 
  private:
+  /// A value with the place of its option.
+  struct Value {
+    std::size_t option = 0;
+    const OptionValue* value = nullptr;
+    std::string name;
+  };
+
   bool is_possible(std::size_t first, std::size_t second) const;
   bool is_drawn(Case& value) const;
 
   const Space space_;
   const bool both_modes_;
+  std::vector<Value> values_;
   std::vector<std::vector<std::int64_t>> counts_;  ///< by two values, the lower one first
   std::vector<std::vector<std::shared_ptr<const Case>>> examples_;  ///< by value, the first few
 };
