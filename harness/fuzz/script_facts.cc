@@ -41,7 +41,10 @@ bool one_backward_per_window(const Case& value) {
          (value.train.backward_from == "sum" || value.train.forwards_per_backward == 1);
 }
 
-bool sums_commute(const Case& value) { return value.world.ranks <= 2 || value.data.exact; }
+// What is exact in the model's type need not be in a smaller one.
+bool sums_commute(const Case& value) {
+  return value.world.ranks <= 2 || (value.data.exact && !hook_casts(value));
+}
 
 bool divides_by_power_of_two(const Case& value) {
   const std::int64_t ranks = value.world.ranks;
@@ -53,11 +56,12 @@ bool hook_averages(const Case& value) {
   return hook == "none" || hook == "all_reduce" || hook == "all_reduce_copy";
 }
 
+bool hook_casts(const Case& value) {
+  return value.ddp.hook == "fp16_compress" || value.ddp.hook == "bf16_compress";
+}
+
 bool hook_is_elementwise(const Case& value) {
-  const std::string& hook = value.ddp.hook;
-  const bool casts = hook == "fp16_compress" || hook == "bf16_compress";
-  // What is exact in the model's type need not be in a smaller one.
-  return hook_averages(value) || hook == "noop" || (casts && value.world.ranks <= 2);
+  return hook_averages(value) || hook_casts(value) || value.ddp.hook == "noop";
 }
 
 bool has_buffers(const Case& value) { return !buffer_names(value.model).empty(); }

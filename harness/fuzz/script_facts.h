@@ -36,7 +36,9 @@ bool divides_by_power_of_two(const Case& value);
 /// The hook treats every number on its own and is the average of the contributions: of
 /// "all_reduce", "all_reduce_copy" and none.
 bool hook_averages(const Case& value);
-/// It treats every number on its own; it may round it to another type, or leave it as it is.
+/// It rounds gradients to another type and then averages them.
+bool hook_casts(const Case& value);
+/// It treats every number on its own, and zeros stay zeros; it may also leave them as they are.
 bool hook_is_elementwise(const Case& value);
 
 bool has_buffers(const Case& value);

@@ -109,6 +109,12 @@ Case with_other_windows(const Case& value) {
   return variant;
 }
 
+// Whatever one micro-batch leaves out another may bring, unless each is reduced on its own.
+bool needs_whole_windows(const Case& value) {
+  return reduces_in_backward(value.ddp) &&
+         (!value.ddp.find_unused_parameters || value.ddp.static_graph);
+}
+
 // An average is averaged again: to itself, where nothing is rounded or there is one rank.
 bool no_sync_applies(const Case& value) {
   const bool is_known = value.train.sync_on == "last" || value.train.sync_on == "every";
@@ -118,6 +124,7 @@ bool no_sync_applies(const Case& value) {
          value.train.no_sync_covers != "backward" && (value.world.ranks == 1 || value.data.exact) &&
          value.ddp.join == "off" && clears_gradients(value) && one_backward_per_window(value) &&
          hook_averages(value) && !has_buffers(value) && !has_sparse(value) && !freezes &&
+         !(use_varies(value) && needs_whole_windows(value)) &&
          !(value.ddp.sync == "torch" && (value.ddp.static_graph || use_varies(value))) &&
          is_sound(with_other_windows(value));
 }
