@@ -59,6 +59,8 @@ void ReplaySync::forget_views_of_reloads(std::int64_t first, std::int64_t last) 
       for (std::size_t rank = 0; covers(at.steps, step) && rank < views_.size(); ++rank) {
         if (covers(at.ranks, static_cast<std::int64_t>(rank))) {
           views_[rank].assign(views_[rank].size(), at::Tensor());
+          num_reductions_ = 0;
+          has_rebuilt_ = false;
         }
       }
     }
@@ -86,6 +88,7 @@ std::vector<std::vector<at::Tensor>> ReplaySync::forward(const std::vector<Repli
   if (inputs.front().replica == active_.front() && value_.ddp.broadcast_buffers && buffers_due_) {
     sync_buffers(value_.ddp.join == "off" ? 0 : active_.back());  // J2
   }
+  take_into_rebuilt_buckets();
   if (inputs.back().replica == active_.back()) {
     // J4: what this forward is decides whether the next one synchronises buffers.
     buffers_due_ = sync && at::GradMode::is_enabled();
@@ -110,6 +113,24 @@ void ReplaySync::note_met(const ReplicaInput& input, const std::vector<at::Tenso
   const std::vector<bool> behind = lie_behind(outputs, parameters_[input.replica].tensors);
   for (std::size_t i = 0; i < behind.size(); ++i) {
     met_[input.replica][i] = met_[input.replica][i] || behind[i];
+  }
+}
+
+// D7: the next forward with gradients rebuilds buckets (D3; of a static graph the one after its
+// second reduction, D6), and what gradients there are come to lie in the new ones.
+void ReplaySync::take_into_rebuilt_buckets() {
+  const std::int64_t due = value_.ddp.static_graph ? 2 : 1;
+  if (has_rebuilt_ || num_reductions_ < due || value_.ddp.find_unused_parameters ||
+      !at::GradMode::is_enabled()) {
+    return;
+  }
+  has_rebuilt_ = true;
+  for (std::size_t rank = 0; rank < models_.size(); ++rank) {
+    for (std::size_t i = 0; i < sparse_.size(); ++i) {
+      if (!sparse_[i]) {
+        views_[rank][i] = parameters_[rank].tensors[i].grad();
+      }
+    }
   }
 }
 
@@ -194,6 +215,7 @@ void ReplaySync::after_backward(bool sync) {
   if (!sync) {
     return;
   }
+  ++num_reductions_;
   find_plan();
   if (details_ != nullptr && details_->step == step_) {
     details_->divisor = static_cast<std::int64_t>(divisor());

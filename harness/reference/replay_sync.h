@@ -33,6 +33,7 @@ class ReplaySync final : public GradientSync {
   };
 
   void forget_views_of_reloads(std::int64_t first, std::int64_t last);
+  void take_into_rebuilt_buckets();
   void find_plan();
   void mark_use();
   void note_met(const ReplicaInput& input, const std::vector<at::Tensor>& outputs);
@@ -65,6 +66,8 @@ class ReplaySync final : public GradientSync {
   std::vector<std::int64_t> num_steps_;  // per rank, that it has inputs for
   std::vector<std::size_t> active_;      // ranks with inputs for this step
   bool buffers_due_ = true;              // J4
+  std::int64_t num_reductions_ = 0;      // by this wrapper
+  bool has_rebuilt_ = false;
   std::int64_t step_ = -1;
   std::int64_t micro_ = -1;
 };
