@@ -85,7 +85,7 @@ void draw_schedule(Case& value, const Space& space, Dice& dice) {
       dice.one_of({"round_robin", "round_robin", "random", "random", "pct", "pct", "exhaustive"});
   if (schedule.policy == "exhaustive") return;  // make_valid has a look at its size
   if (schedule.policy == "round_robin") return;
-  schedule.runs = dice.chance(60) ? 1 : dice.between(2, 3);
+  schedule.runs = dice.chance(85) ? 1 : dice.between(2, 3);
   if (schedule.policy == "pct") schedule.depth = dice.between(1, 5);
   if (dice.chance(20)) schedule.first_step = dice.below(value.train.steps);
 }

@@ -88,7 +88,7 @@ void draw_world(Case& value, const Space& space, Dice& dice) {
   world.ranks = 1;
   const std::int64_t most = std::max<std::int64_t>(1, space.ranks_max);
   if (!dice.chance(8))
-    world.ranks = dice.between(1, dice.chance(60) ? std::min<std::int64_t>(most, 4) : most);
+    world.ranks = dice.between(1, dice.chance(75) ? std::min<std::int64_t>(most, 3) : most);
   while (value.data.exact && (world.ranks & (world.ranks - 1)) != 0) --world.ranks;
   world.check_tags = !dice.chance(15);
 }
@@ -97,7 +97,8 @@ void draw_training(Case& value, const Space&, Dice& dice) {
   TrainSpec& train = value.train;
   train = TrainSpec();
   const bool exact = value.data.exact;
-  train.steps = dice.between(1, exact ? (value.model.dtype == "float64" ? 3 : 2) : 4);
+  train.steps = exact ? dice.between(1, value.model.dtype == "float64" ? 3 : 2)
+                      : dice.one_of({1, 2, 2, 3, 3, 4});
   train.micro_batches = dice.chance(50) ? 1 : exact ? dice.one_of({2, 4}) : dice.between(2, 3);
   train.forwards_per_backward = dice.chance(75) ? 1 : exact ? 2 : dice.between(2, 3);
   train.batch_per_rank = train.micro_batches * train.forwards_per_backward *

@@ -224,9 +224,14 @@ const char* why_place_is_wrong(const Facts& facts, const AtSpec& at) {
       return false;
     }
     return std::none_of(facts.value.at.begin(), facts.value.at.end(), [&](const AtSpec& other) {
-      if (&other == &at || !covers(other.steps, step)) return false;
-      const bool skipped = other.skip_step || other.retry || other.leave ||
-                           (!at.site.empty() && (other.detach || other.bypass));
+      if (&other == &at) return false;
+      if (other.leave && covers(other.ranks, rank)) {
+        return other.steps.empty() ||
+               step >= *std::min_element(other.steps.begin(), other.steps.end());
+      }
+      if (!covers(other.steps, step)) return false;
+      const bool skipped =
+          other.skip_step || other.retry || (!at.site.empty() && (other.detach || other.bypass));
       const bool shorter =
           other.micro_batches && at.micro_batch.value_or(0) >= *other.micro_batches;
       return skipped || shorter;

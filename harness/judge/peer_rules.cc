@@ -99,7 +99,10 @@ bool empty_tensors(const Case& value) {
   });
 }
 
-bool static_windows(const Case& value) { return value.ddp.static_graph && has_windows(value); }
+bool static_windows(const Case& value) {
+  return value.ddp.static_graph &&
+         (has_windows(value) || any_event(value, [](const AtSpec& at) { return at.ascend > 0.0; }));
+}
 
 bool joined_static(const Case& value) { return value.ddp.static_graph && joins(value); }
 
