@@ -278,7 +278,7 @@ void Reducer::expect_local_backward_of(const std::vector<at::Tensor*>& outputs) 
 void Reducer::end_local_backward() { in_local_backward_ = false; }
 
 // Runs before `finalize`, which is queued later in the same backward. What is not launched by now
-// will not be in this backward, unless nothing was used: then `complete_all_unused` is still to come.
+// will not be in this backward, unless nothing was used: `complete_all_unused` is still to come.
 void Reducer::check_backward_ended() {
   end_queued_ = false;
   if (all_unused() && !has_marked_unused_) {
