@@ -21,11 +21,11 @@ bool is_option(const std::string& mistake) {
   return std::find(std::begin(kOptions), std::end(kOptions), mistake) != std::end(kOptions);
 }
 
-// Routes but for `skip` (see missing_find_unused) leave nothing undone by themselves.
+// Routes (but for `skip`, see missing_find_unused) and pauses leave nothing undone by themselves.
 bool disturbs(const std::string& action) {
-  static const std::vector<std::string> kRoutes = {"skip",         "exit_after", "mute",
-                                                   "without_loss", "samples",    "micro_batches"};
-  return std::find(kRoutes.begin(), kRoutes.end(), action) == kRoutes.end();
+  constexpr const char* kOthers[] = {"skip",    "exit_after",    "mute",    "without_loss",
+                                     "samples", "micro_batches", "sleep_ms"};
+  return std::find(std::begin(kOthers), std::end(kOthers), action) == std::end(kOthers);
 }
 
 std::string linear(std::int64_t in, std::int64_t out) {

@@ -13,8 +13,8 @@
 
 namespace lockstep::harness::fuzz {
 
-/// The first wrong numbers. `ranks` the mistake is made on: where not all make it, and the numbers
-/// are those of each rank, the ranks differ among each other.
+/// The first wrong numbers: in which step and phase, which oracle sees them, and what explains them
+/// (empty: not said). Promised are the oracles `ranks` and `replay`.
 ExpectSpec diverged(std::int64_t step, const char* phase, const char* oracle,
                     const char* cause = "");
 
