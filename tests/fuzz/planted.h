@@ -23,6 +23,13 @@ CaseResult judge_planted(const Case& value, const Plant& plant);
 
 JudgeMany judge_many(const Plant& plant);
 
+/// Time is no limit: how far a search comes would depend on the machine.
+inline ShrinkLimits without_time_limit() {
+  ShrinkLimits limits;
+  limits.seconds_max = 1e9;
+  return limits;
+}
+
 struct Found {
   Case value;
   CaseResult result;

@@ -43,7 +43,8 @@ issued = [{ step = 3, collectives = ["bucket 1"] }]
   const Plant nothing = [](Case&) {};
   found.result = judge_planted(found.value, nothing);
   ASSERT_EQ(finding_kind(found.result), "diverged/ranks/gradient");
-  const Shrunk shrunk = shrink(found.value, found.result, judge_many(nothing), {});
+  const Shrunk shrunk =
+      shrink(found.value, found.result, judge_many(nothing), without_time_limit());
   EXPECT_EQ(print_case(shrunk.value), R"(schema = 1
 title = "A spoilt bucket shows"
 
@@ -73,7 +74,8 @@ TEST(Shrink, DrawnScriptsBecomeShortInFewSteps) {
     found.value = draw_script({}, 11, index);
     found.result = judge_planted(found.value, plant);
     if (finding_kind(found.result) != "diverged/replay/gradient") continue;
-    const Shrunk shrunk = shrink(found.value, found.result, judge_many(plant), {});
+    const Shrunk shrunk =
+        shrink(found.value, found.result, judge_many(plant), without_time_limit());
     EXPECT_EQ(finding_kind(shrunk.result), finding_kind(found.result));
     EXPECT_TRUE(shrunk.is_minimal);
     EXPECT_LT(num_lines(print_case(shrunk.value)), 25) << print_case(shrunk.value);
@@ -86,7 +88,7 @@ TEST(Shrink, DrawnScriptsBecomeShortInFewSteps) {
 TEST(Shrink, EndsAtItsLimits) {
   const Plant plant = fault("no_division");
   const Found found = find(plant, kLarge);
-  ShrinkLimits limits;
+  ShrinkLimits limits = without_time_limit();
   limits.judged_max = 5;
   const Shrunk few = shrink(found.value, found.result, judge_many(plant), limits);
   EXPECT_EQ(few.num_judged, 5);
@@ -112,8 +114,8 @@ TEST(Shrink, JudgesNoCaseTwiceAndTheEndDoesNotDependOnHowManyAreJudgedAtATime) {
     }
     return results;
   };
-  const Shrunk all = shrink(found.value, found.result, all_of_them, {});
-  const Shrunk one = shrink(found.value, found.result, judge_many(plant), {});
+  const Shrunk all = shrink(found.value, found.result, all_of_them, without_time_limit());
+  const Shrunk one = shrink(found.value, found.result, judge_many(plant), without_time_limit());
   EXPECT_EQ(print_case(all.value), print_case(one.value));
   EXPECT_EQ(all.num_judged, one.num_judged);
   EXPECT_EQ(all.num_steps, one.num_steps);

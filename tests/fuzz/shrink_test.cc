@@ -16,7 +16,7 @@ namespace {
 std::string shrunk_text(const Plant& plant, const std::string& kind, const char* large = kLarge) {
   const Found found = find(plant, large);
   EXPECT_EQ(finding_kind(found.result), kind);
-  const Shrunk shrunk = shrink(found.value, found.result, judge_many(plant), {});
+  const Shrunk shrunk = shrink(found.value, found.result, judge_many(plant), without_time_limit());
   const std::string text = print_case(shrunk.value);
   EXPECT_EQ(finding_kind(shrunk.result), kind);
   EXPECT_EQ(finding_kind(judge_planted(shrunk.value, plant)), kind);
