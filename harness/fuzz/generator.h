@@ -5,13 +5,16 @@
 #include <rapidcheck.h>
 
 #include "harness/fuzz/draw.h"
+#include "harness/fuzz/smaller.h"
 
 namespace lockstep::harness::fuzz {
 
-/// Scripts of a space.
+/// Scripts of a space; they shrink as `smaller` says.
 inline rc::Gen<Case> scripts(const Space& space) {
   return [space](const rc::Random& random, int) {
-    return rc::shrinkable::just(draw_script(space, random));
+    return rc::shrinkable::shrinkRecur(draw_script(space, random), [](const Case& value) {
+      return rc::seq::fromContainer(smaller(value));
+    });
   };
 }
 

@@ -2,12 +2,15 @@
 // Which kind of prediction a case needs.
 #include "harness/fuzz/predict.h"
 
+#include "harness/fuzz/valid.h"
 #include "harness/scenario.h"
 
 namespace lockstep::harness::fuzz {
 
 std::optional<ExpectSpec> predict(const Case& value) {
-  return has_mistake(value) ? predict_broken(value) : predict_valid(value);
+  if (has_mistake(value)) return predict_broken(value);
+  if (!why_not_valid(value).empty()) return std::nullopt;
+  return predict_valid(value);
 }
 
 bool expect_as_predicted(Case& value) {

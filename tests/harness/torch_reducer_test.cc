@@ -214,7 +214,8 @@ TEST(TorchReducerTest, ReadyTwiceNeverBlamesTheSearchForUnusedParameters) {
 }
 
 TEST(TorchReducerTest, LoggedBytesOfUnusedParametersAddUpAndIterationsLag) {
-  // Q1, Q3. `spare` has 16 bytes and is never used; each sample is of the iteration before.
+  // Q1, Q3. `spare` has 16 bytes and is never used; each sample is of the iteration before. The
+  // bytes add up in 1.13 and 2.6, and no longer in 2.14.
   run_ranks(1, [](LocalCommunicator& communicator) {
     const at::Tensor used = leaf(at::ones({2}));
     const at::Tensor spare = leaf(at::ones({4}));
@@ -227,7 +228,11 @@ TEST(TorchReducerTest, LoggedBytesOfUnusedParametersAddUpAndIterationsLag) {
         iterations.push_back(peer.logged("iteration"));
       }
     }
-    EXPECT_THAT(bytes, ElementsAre(16, 32, 48));
+    if (kLibTorch < LibTorchVersion{2, 14}) {
+      EXPECT_THAT(bytes, ElementsAre(16, 32, 48));
+    } else {
+      EXPECT_THAT(bytes, ElementsAre(16, 16, 16));
+    }
     EXPECT_THAT(iterations, ElementsAre(1, 2, 3));
   });
 }
