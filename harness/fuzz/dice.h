@@ -23,8 +23,11 @@ class Dice {
   std::int64_t between(std::int64_t first, std::int64_t last) {
     return first + below(last - first + 1);
   }
-  /// For a generator of RapidCheck's own; the choices after it are others than before.
-  rc::Random split() { return random_.split(); }
+  /// A generator for something else, drawn from this one.
+  rc::Random another() {
+    const std::uint64_t a = random_.next(), b = random_.next();
+    return rc::Random(rc::Random::Key{a, b, 0, 0});
+  }
   bool chance(std::int64_t percent) { return below(100) < percent; }
 
   template <typename T>

@@ -28,7 +28,7 @@ std::optional<Case> try_script(const Space& space, Dice& dice) {
   for (const DrawTopic draw : kTopics) draw(value, space, dice);
   if (!make_valid(value, space, dice)) return std::nullopt;
   const bool broken = space.mode == Mode::kBroken;
-  if (broken && !plant(value, space, dice.split())) return std::nullopt;
+  if (broken && !plant(value, space, dice.another())) return std::nullopt;
   if (!expect_as_predicted(value) || has_mistake(value) != broken) return std::nullopt;
   return value;
 }

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "harness/fuzz/draw_parts.h"
+#include "harness/fuzz/predict.h"
 #include "harness/fuzz/valid.h"
 #include "harness/judge/peer_rules.h"
 #include "harness/scenario.h"
@@ -66,6 +67,17 @@ TEST(Draw, KeepsToWhatAPeerDoesAsWell) {
   space.for_peer = true;
   for (std::uint64_t index = 0; index < 100; ++index) {
     EXPECT_EQ(why_peer_may_differ(draw_script(space, 1, index)), "");
+  }
+}
+
+TEST(Draw, BrokenScriptsHaveOneMistakeAndAnEnding) {
+  Space space;
+  space.mode = Mode::kBroken;
+  for (std::uint64_t index = 0; index < 200; ++index) {
+    const Case value = draw_script(space, 1, index);
+    EXPECT_TRUE(has_mistake(value)) << print_case(value);
+    EXPECT_TRUE(check_case(value).empty());
+    EXPECT_EQ(print_case(value), print_case(draw_script(space, 1, index)));
   }
 }
 
