@@ -20,8 +20,8 @@
 #include "harness/scenario.h"
 #include "harness/scenario/nearest_name.h"
 #ifdef LOCKSTEP_WITH_FUZZ
-#include "harness/fuzz/predict.h"
-#include "harness/fuzz/properties.h"
+#include "harness/fuzz/predict/predict.h"
+#include "harness/fuzz/properties/properties.h"
 #endif
 
 namespace lockstep::harness::cli {

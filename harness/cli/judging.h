@@ -18,7 +18,7 @@ struct JudgingOptions {
   std::optional<double> hang_after_s;  ///< real transports only
   std::string against;                 ///< "torch": compare with PyTorch's reducer; empty: no
   /// How many relations to other runs a script without a mistake is held against (see
-  /// fuzz/properties.h); < 0: all.
+  /// fuzz/properties/properties.h); < 0: all.
   std::int64_t properties = 0;
 };
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "harness/fuzz/space.h"
+#include "harness/fuzz/draw/space.h"
 #include "harness/subject.h"
 
 namespace lockstep::harness::fuzz {

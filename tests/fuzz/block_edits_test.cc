@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // After a change of its model a case still fits together.
-#include "harness/fuzz/block_edits.h"
+#include "harness/fuzz/shrink/block_edits.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every mistake can be planted so that its ending is known; those of buffers, literally.
-#include "harness/fuzz/break.h"
+#include "harness/fuzz/break/break.h"
 
 #include <gmock/gmock.h>
 
 #include <map>
 #include <string>
 
-#include "harness/fuzz/predict.h"
+#include "harness/fuzz/predict/predict.h"
 #include "harness/scenario.h"
 #include "tests/harness/scenario_findings.h"
 

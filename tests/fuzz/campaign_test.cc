@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Campaigns with planted judges: what is tried, found and kept, whatever happens to processes.
-#include "harness/fuzz/campaign.h"
+#include "harness/fuzz/campaign/campaign.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,9 +16,9 @@
 #include <set>
 #include <sstream>
 
-#include "harness/fuzz/campaign_text.h"
-#include "harness/fuzz/corpus.h"
-#include "harness/fuzz/finding.h"
+#include "harness/fuzz/campaign/campaign_text.h"
+#include "harness/fuzz/campaign/corpus.h"
+#include "harness/fuzz/shrink/finding.h"
 #include "harness/scenario.h"
 #include "tests/fuzz/temporary_folder.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a campaign keeps on disk.
-#include "harness/fuzz/corpus.h"
+#include "harness/fuzz/campaign/corpus.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Scripts are drawn from seed and number alone, hold together, and are valid.
-#include "harness/fuzz/draw.h"
+#include "harness/fuzz/draw/draw.h"
 
 #include <gtest/gtest.h>
 
-#include "harness/fuzz/draw_parts.h"
-#include "harness/fuzz/predict.h"
-#include "harness/fuzz/valid.h"
+#include "harness/fuzz/draw/draw_topics.h"
+#include "harness/fuzz/predict/predict.h"
+#include "harness/fuzz/valid/valid.h"
 #include "harness/judge/peer_rules.h"
 #include "harness/scenario.h"
 

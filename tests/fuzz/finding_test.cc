@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kinds of findings, of results that the judge made.
-#include "harness/fuzz/finding.h"
+#include "harness/fuzz/shrink/finding.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Options of cases, and which pairs of them were tried.
-#include "harness/fuzz/pair_table.h"
+#include "harness/fuzz/pairs/pair_table.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <set>
 
-#include "harness/fuzz/draw.h"
-#include "harness/fuzz/options.h"
+#include "harness/fuzz/draw/draw.h"
+#include "harness/fuzz/pairs/options.h"
 
 namespace lockstep::harness::fuzz {
 namespace {

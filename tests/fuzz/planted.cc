@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "harness/fuzz/finding.h"
-#include "harness/fuzz/predict.h"
+#include "harness/fuzz/predict/predict.h"
+#include "harness/fuzz/shrink/finding.h"
 #include "harness/judge/judge.h"
 #include "harness/scenario.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "harness/fuzz/shrink.h"
+#include "harness/fuzz/shrink/shrink.h"
 
 namespace lockstep::harness::fuzz {
 

@@ -8,9 +8,9 @@
 
 #include "harness/at_actions.h"
 #include "harness/fault_kinds.h"
-#include "harness/fuzz/break.h"
-#include "harness/fuzz/draw.h"
-#include "harness/fuzz/predict.h"
+#include "harness/fuzz/break/break.h"
+#include "harness/fuzz/draw/draw.h"
+#include "harness/fuzz/predict/predict.h"
 #include "harness/judge/judge.h"
 #include "harness/scenario.h"
 #include "tests/harness/scenario_findings.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Properties hold for drawn scripts, and each of them notices what breaks it.
-#include "harness/fuzz/properties.h"
+#include "harness/fuzz/properties/properties.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,9 +10,9 @@
 #include <algorithm>
 #include <map>
 
-#include "harness/fuzz/draw.h"
-#include "harness/fuzz/invariants.h"
-#include "harness/fuzz/run_difference.h"
+#include "harness/fuzz/draw/draw.h"
+#include "harness/fuzz/properties/invariants.h"
+#include "harness/fuzz/properties/run_difference.h"
 #include "harness/scenario.h"
 
 namespace lockstep::harness::fuzz {

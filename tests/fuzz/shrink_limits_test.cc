@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "harness/fuzz/draw.h"
-#include "harness/fuzz/finding.h"
-#include "harness/fuzz/shrink.h"
+#include "harness/fuzz/draw/draw.h"
+#include "harness/fuzz/shrink/finding.h"
+#include "harness/fuzz/shrink/shrink.h"
 #include "harness/scenario.h"
 #include "tests/fuzz/planted.h"
 

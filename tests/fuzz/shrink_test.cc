@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mistakes that the prediction knows nothing of, and the smallest scripts that show them.
-#include "harness/fuzz/shrink.h"
+#include "harness/fuzz/shrink/shrink.h"
 
 #include <gtest/gtest.h>
 
-#include "harness/fuzz/finding.h"
+#include "harness/fuzz/shrink/finding.h"
 #include "harness/scenario.h"
 #include "sim/scheduler.h"
 #include "tests/fuzz/planted.h"

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Smaller cases are sound, new, and smaller by the measure; of every script and every scenario.
-#include "harness/fuzz/smaller.h"
+#include "harness/fuzz/shrink/smaller.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <set>
 
-#include "harness/fuzz/draw.h"
-#include "harness/fuzz/predict.h"
+#include "harness/fuzz/draw/draw.h"
+#include "harness/fuzz/predict/predict.h"
 #include "harness/scenario.h"
 #include "tests/fuzz/planted.h"
 

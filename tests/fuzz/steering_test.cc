@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which scripts a search goes on from.
-#include "harness/fuzz/steering.h"
+#include "harness/fuzz/campaign/steering.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 // rapidcheck/gtest.h uses GoogleTest's names and must come after it.
 #include <rapidcheck/gtest.h>
 
-#include "harness/fuzz/generator.h"
+#include "harness/fuzz/draw/generator.h"
 #include "harness/judge/peer_comparison.h"
 #include "harness/judge/peer_rules.h"
 #include "harness/program.h"

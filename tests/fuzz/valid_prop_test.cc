@@ -2,7 +2,7 @@
 // Valid scripts, judged by every oracle that is promised for them: no accusation.
 #include <gtest/gtest.h>
 
-#include "harness/fuzz/draw.h"
+#include "harness/fuzz/draw/draw.h"
 #include "harness/judge/judge.h"
 #include "harness/scenario.h"
 

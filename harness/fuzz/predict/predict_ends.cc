@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// How ranks end that do not all end well, as an expectation.
+#include <algorithm>
+#include <string>
+
+#include "harness/fuzz/predict/predict_mistake.h"
+#include "harness/model.h"
+#include "harness/program.h"
+
+namespace lockstep::harness::fuzz {
+
+namespace {
+
+bool any_skip(const Case& value) {
+  return std::any_of(value.at.begin(), value.at.end(),
+                     [](const AtSpec& at) { return !at.skip.empty(); });
+}
+
+void expect_never_ready(const std::vector<std::string>& parameters, std::int64_t rank,
+                        ExpectSpec& expect) {
+  if (!parameters.empty()) {
+    expect.never_ready.push_back({rank, parameters});
+  }
+}
+
+// Which bucket is the first that cannot be launched depends on the order of gradients.
+bool bucket_is_known(const Case& value, const Ends& ends) {
+  const bool lost = std::any_of(ends.ranks.begin(), ends.ranks.end(),
+                                [](const RankEnd& rank) { return !rank.never_ready.empty(); });
+  const std::optional<Settled> facts = settle(value);
+  return !lost || (facts && facts->first_buckets == 1 && facts->later_buckets == 1);
+}
+
+ExpectWaiting waiting_of(const RankEnd& end, std::int64_t rank, bool with_index) {
+  ExpectWaiting waiting;
+  waiting.rank = rank;
+  waiting.collective = end.waiting->collective;
+  waiting.site = end.waiting->site;
+  if (end.waiting->step >= 0) waiting.step = end.waiting->step;
+  if (with_index && waiting.site == "bucket") waiting.bucket = end.waiting->index;
+  return waiting;
+}
+
+// F5, K1: the three endings of a reduction that owes gradients.
+void explain_lost(const Case& value, const Ends& ends, ExpectSpec& expect) {
+  bool lost = false;
+  for (std::size_t rank = 0; rank < ends.ranks.size(); ++rank) {
+    expect_never_ready(ends.ranks[rank].never_ready, static_cast<std::int64_t>(rank), expect);
+    lost = lost || !ends.ranks[rank].never_ready.empty();
+  }
+  if (!lost || value.world.timeout_ms > 0) {
+    return;
+  }
+  const bool noticed = std::any_of(ends.ranks.begin(), ends.ranks.end(), [](const RankEnd& rank) {
+    return rank.error == "reduction_unfinished" || rank.error == "static_graph_changed";
+  });
+  if (expect.outcome == "deadlock") {
+    expect.cause = "unfinished_hang";
+  } else if (noticed) {
+    expect.cause = "unfinished_error";
+  }
+  if (any_skip(value) && !value.ddp.static_graph && !expect.cause.empty()) {
+    expect.cure = "find_unused_parameters";
+  }
+}
+
+}  // namespace
+
+ExpectSpec predict_ends(const Case& value, const Ends& ends) {
+  const auto any = [&](const char* ending) {
+    return std::any_of(ends.ranks.begin(), ends.ranks.end(),
+                       [&](const RankEnd& rank) { return rank.ending == ending; });
+  };
+  ExpectSpec expect;
+  expect.oracles = {"ranks", "replay"};
+  expect.outcome = any("crashed") ? "crash" : any("waiting") ? "deadlock" : "error";
+  const bool with_index = bucket_is_known(value, ends);
+  for (std::size_t i = 0; i < ends.ranks.size(); ++i) {
+    const RankEnd& end = ends.ranks[i];
+    const auto rank = static_cast<std::int64_t>(i);
+    ExpectEnd expected;
+    expected.ranks = {rank};
+    expected.ending = end.ending;
+    expected.error = end.error;
+    if (end.ending != "finished") expected.step = end.step;
+    expect.ends.push_back(std::move(expected));
+    if (expect.outcome == "deadlock" && end.waiting) {
+      expect.waiting.push_back(waiting_of(end, rank, with_index));
+    }
+    const char* const decisive = expect.outcome == "crash" ? "crashed" : "failed";
+    if (expect.outcome != "deadlock" && end.ending == decisive && !expect.rank) {
+      expect.rank = rank;
+      expect.step = end.step;
+      expect.error = expect.outcome == "error" ? end.error : "";
+    }
+  }
+  explain_lost(value, ends, expect);
+  if (ends.wrong_pairing) {
+    expect.cause = "wrong_pairing";
+  }
+  return expect;
+}
+
+std::optional<ExpectSpec> predict_drift(const Case& value, std::int64_t step, const Settled& facts,
+                                        const std::vector<std::string>& never_ready) {
+  // In views, buckets that were launched hold averages, though nobody waited for them.
+  const bool views = value.ddp.gradient_as_bucket_view && facts.later_buckets > 1;
+  if (value.world.ranks == 1 || views || never_ready.size() >= facts.trained.size()) {
+    return std::nullopt;
+  }
+  ExpectSpec expect = diverged(step, "gradient", "ranks", "unfinished_drift");
+  for (std::int64_t rank = 0; rank < value.world.ranks; ++rank) {
+    expect_never_ready(never_ready, rank, expect);
+  }
+  if (any_skip(value) && !value.ddp.static_graph) {
+    expect.cure = "find_unused_parameters";
+  }
+  return expect;
+}
+
+namespace {
+
+ExpectSpec all_fail(const Case& value, const char* error, std::int64_t step) {
+  Ends ends;
+  for (std::int64_t rank = 0; rank < value.world.ranks; ++rank) {
+    ends.ranks.push_back({"failed", error, step, {}, {}});
+  }
+  return predict_ends(value, ends);
+}
+
+// O4: all raise in the iteration in which the first has no inputs.
+std::optional<ExpectSpec> of_early_end(const Case& value, std::int64_t least) {
+  ExpectSpec expect = all_fail(value, "join_early_termination", least);
+  const std::vector<std::int64_t>& steps = value.train.steps_of_rank;
+  for (ExpectEnd& end : expect.ends) {
+    const std::int64_t own = steps[static_cast<std::size_t>(end.ranks.front())];
+    end.step.reset();
+    if (own > least) {
+      end.step = least;
+      expect.rank = end.ranks.front();
+    }
+  }
+  return expect;
+}
+
+std::optional<ExpectSpec> of_join(const Case& value, const Settled& facts) {
+  const std::vector<std::int64_t>& steps = value.train.steps_of_rank;
+  if (steps.empty() || value.ddp.static_graph || facts.num_buffers > 0 || !value.at.empty()) {
+    return std::nullopt;
+  }
+  const std::int64_t least = *std::min_element(steps.begin(), steps.end());
+  if (least == *std::max_element(steps.begin(), steps.end())) {
+    return std::nullopt;
+  }
+  if (value.ddp.join == "throw") {
+    return value.faults.empty() ? of_early_end(value, least) : std::nullopt;
+  }
+  return value.faults.size() == 1 && value.faults.front().kind == "join_divisor"
+             ? std::optional(diverged(least, "gradient", "replay", "join_divisor"))
+             : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<ExpectSpec> predict_apart(const Case& value, const Settled& facts) {
+  if (value.ddp.join != "off") {
+    return of_join(value, facts);
+  }
+  if (value.faults.size() != 1 || !value.at.empty()) {
+    return std::nullopt;
+  }
+  const FaultSpec& fault = value.faults.front();
+  const std::string& kind = fault.kind;
+  const bool all = are_all(value, fault.ranks);
+  if (!reduces_in_backward(value.ddp)) {
+    return predict_fault(value, fault, facts);
+  }
+  if (value.world.ranks == 1) {
+    return std::nullopt;
+  }
+  const bool is_trained =
+      std::find(facts.trained.begin(), facts.trained.end(), fault.parameter) != facts.trained.end();
+  const bool differs = kind == "other_dtype" || kind == "other_shape" ||
+                       (kind == "forgotten_parameter" && facts.trained.size() > 1);
+  if (differs && !all && is_trained && value.ddp.init_sync) {
+    return all_fail(value, "model_mismatch", -1);  // B1, B2
+  }
+  if (kind == "local_batch_norm") {
+    if (!all) {
+      ExpectSpec expect = all_fail(value, "desync", 0);
+      expect.cause = "wrong_pairing";
+      return expect;
+    }
+    ExpectSpec expect = diverged(0, "forward", "replay", "local_statistics");
+    expect.rank = 0;
+    return expect;
+  }
+  return std::nullopt;
+}
+
+}  // namespace lockstep::harness::fuzz

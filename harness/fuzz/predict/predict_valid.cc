@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// What must come out of a script without a mistake.
+#include <algorithm>
+#include <string>
+
+#include "harness/fuzz/predict/predict.h"
+#include "harness/fuzz/valid/valid_facts.h"
+#include "harness/program.h"
+
+namespace lockstep::harness::fuzz {
+namespace {
+
+bool any_event(const Case& value, bool (*holds)(const AtSpec&)) {
+  return std::any_of(value.at.begin(), value.at.end(), holds);
+}
+
+bool is_uneven(const Case& value) {
+  const std::vector<std::int64_t> steps = steps_by_rank(value);
+  return std::any_of(steps.begin(), steps.end(),
+                     [&](std::int64_t count) { return count != steps.front(); });
+}
+
+bool leaves_something_out(const Case& value) {
+  const Facts facts(value);
+  const std::vector<Place> places = facts.places();
+  return any_event(value, [](const AtSpec& at) { return !at.freeze.empty() || at.detach; }) ||
+         std::any_of(places.begin(), places.end(),
+                     [&](const Place& place) { return place.trained != facts.tracked(); });
+}
+
+// What the replay works out: sums, but not what a hook leaves out of them, nor a first pass.
+bool is_replayed(const Case& value) {
+  const std::string& hook = value.ddp.hook;
+  return (hook == "none" || hook == "all_reduce" || hook == "all_reduce_copy" ||
+          hook == "fp16_compress" || hook == "bf16_compress") &&
+         !any_event(value, [](const AtSpec& at) { return at.ascend > 0.0; });
+}
+
+// Whether one process on the batch of all ranks does what the script means.
+bool is_one_process(const Case& value) {
+  const TrainSpec& train = value.train;
+  const DdpSpec& ddp = value.ddp;
+  if (!why_no_serial(value).empty() || !is_replayed(value)) return false;
+  const bool averages = ddp.hook == "all_reduce" || ddp.hook == "all_reduce_copy";
+  if (ddp.hook != "none" && (!averages || ddp.join == "divide_by_active")) return false;
+  if (train.zero_grad == "never" && ddp.join != "off") return false;
+  // A sum over ranks comes out divided by their number, a mean times it.
+  const bool is_sum = train.reduction == "sum";
+  if (train.scale_loss_by_world_size != is_sum && value.world.ranks > 1) return false;
+  const bool has_samples =
+      any_event(value, [](const AtSpec& at) { return at.samples.has_value(); });
+  if (has_samples && !is_sum && train.mean_over != "all") return false;
+  // It has the whole window in one micro-batch, and leaves none of it out.
+  if (train.zero_grad == "never" && train.micro_batches > 1 &&
+      any_event(value, [](const AtSpec& at) { return at.skip_step; })) {
+    return false;
+  }
+  // Zeros in the place of what is unused move it by momentum and decay.
+  if (!reduces_in_backward(value.ddp) && leaves_something_out(value)) return false;
+  if (!is_uneven(value)) return true;
+  // Inside join: what counts as a mean is not that of the samples that are left.
+  const bool every =
+      train.micro_batches > 1 && (train.sync_on == "every" || train.no_sync_covers == "backward");
+  const bool has_windows =
+      any_event(value, [](const AtSpec& at) { return at.micro_batches.has_value(); });
+  return !every && !has_samples && !has_windows && train.mean_over != "all" &&
+         (!is_sum || ddp.join == "divide_by_initial");
+}
+
+}  // namespace
+
+ExpectSpec predict_valid(const Case& value) {
+  ExpectSpec expect;
+  if (!is_replayed(value)) {
+    expect.oracles = {"ranks"};
+  } else if (!is_one_process(value)) {
+    expect.oracles = {"ranks", "replay"};
+  } else if (!value.data.exact && !is_one_batch(value)) {
+    expect.outcome = "within_bound";
+  }
+  return expect;
+}
+
+}  // namespace lockstep::harness::fuzz

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// The list of properties, and which of them a case is held against.
+#include "harness/fuzz/properties/properties.h"
+
+#include <algorithm>
+
+#include "core/rng.h"
+#include "harness/fuzz/predict/predict.h"
+#include "harness/fuzz/properties/invariants.h"
+#include "harness/fuzz/properties/relations.h"
+#include "harness/fuzz/properties/run_difference.h"
+#include "harness/judge/judge_schedules.h"
+#include "harness/scenario.h"
+
+namespace lockstep::harness::fuzz {
+namespace {
+
+// FNV-1a, of 64 bits.
+std::uint64_t hash_of(const std::string& text) {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const char c : text) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+  }
+  return hash;
+}
+
+}  // namespace
+
+const std::vector<Property>& properties() {
+  static const std::vector<Property> kProperties = [] {
+    std::vector<Property> all;
+    for (const auto* list :
+         {&option_relations(), &script_relations(), &run_invariants(), &event_invariants()}) {
+      all.insert(all.end(), list->begin(), list->end());
+    }
+    return all;
+  }();
+  return kProperties;
+}
+
+std::vector<BrokenProperty> broken_properties(const Case& value, Executor& executor,
+                                              std::int64_t count) {
+  if (has_mistake(value) || count == 0) {
+    return {};
+  }
+  std::vector<const Property*> chosen;
+  for (const Property& property : properties()) {
+    if (property.applies(value)) {
+      chosen.push_back(&property);
+    }
+  }
+  if (count > 0 && count < static_cast<std::int64_t>(chosen.size())) {
+    CounterRng rng(hash_of(print_case(value)), RngStream::kFuzz);
+    std::vector<const Property*> few;
+    for (const std::int64_t at : rng.permutation(static_cast<std::int64_t>(chosen.size()))) {
+      few.push_back(chosen[static_cast<std::size_t>(at)]);
+    }
+    few.resize(static_cast<std::size_t>(count));
+    chosen = std::move(few);
+  }
+  if (chosen.empty()) {
+    return {};
+  }
+  const bool tries_many = value.schedule.runs > 1 || value.schedule.policy == "exhaustive";
+  const Run subject =
+      executor.execute(compile_subject(tries_many ? on_schedule(value, "") : value));
+  if (!ended_well(subject)) {
+    return {};
+  }
+  std::vector<BrokenProperty> broken;
+  for (const Property* property : chosen) {
+    const std::string difference = property->difference(value, subject, executor);
+    if (!difference.empty()) {
+      broken.push_back({property->name, difference});
+    }
+  }
+  return broken;
+}
+
+}  // namespace lockstep::harness::fuzz
