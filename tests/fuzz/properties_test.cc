@@ -179,6 +179,27 @@ TEST_F(Properties, AllReducesPerStepNoticesAMapTooMany) {
             "rank 0, step 0: 2 all_reduces of buckets and used maps, not 1");
 }
 
+TEST_F(Properties, BucketCapsNoticeABucketThatEndsElsewhere) {
+  // Weights of 64 bytes and biases of 16, in the order of registration; a cap that is met exactly.
+  const std::string model = "model = { widths = [4, 4, 4, 4] }\n";
+  for (const char* unused : {"false", "true"}) {
+    const std::string ddp =
+        std::string("ddp = { find_unused_parameters = ") + unused + ", bucket_cap_bytes = ";
+    EXPECT_THAT(
+        difference("bucket_caps", case_of(model + ddp + "80 }"), case_of(model + ddp + "81 }")),
+        HasSubstr("where caps and order make"))
+        << unused;
+  }
+  Case first = case_of(model + "ddp = { find_unused_parameters = true, bucket_cap_bytes = 80 }");
+  TrainingRun reversed = run(first);
+  auto plan = *reversed.ranks[1].steps[0].plans[0];
+  std::reverse(plan.buckets.begin(), plan.buckets.end());
+  reversed.ranks[1].steps[0].plans[0] = std::make_shared<const ReductionPlan>(plan);
+  EXPECT_EQ(property("bucket_caps").difference(first, reversed, *executor_),
+            "rank 1, step 0: buckets [[0, 1], [2, 3], [4, 5]], where caps and order make [[4, 5], "
+            "[2, 3], [0, 1]]");
+}
+
 TEST_F(Properties, UnusedUntouchedNoticesAGradientOfWhatNobodyRan) {
   const Case all = case_of(R"(
 model = { kind = "graph", blocks = { a = "linear 4 4", b = "linear 4 4", c = "linear 4 4" }, forward = [["a"], ["b", "c"]] }

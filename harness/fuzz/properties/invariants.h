@@ -17,6 +17,9 @@ namespace lockstep::harness::fuzz {
 /// "unused_untouched" (T4).
 const std::vector<Property>& run_invariants();
 
+/// "bucket_caps" (C2, C11, C12): which parameters share a bucket, by the caps alone.
+const Property& layout_invariant();
+
 /// "reduction_window" (T2, T9), "rebuild_once" (T7): of our DDP, in the simulator. They run the
 /// case once more for the events of its ranks.
 const std::vector<Property>& event_invariants();

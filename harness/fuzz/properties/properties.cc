@@ -33,6 +33,7 @@ const std::vector<Property>& properties() {
          {&option_relations(), &script_relations(), &run_invariants(), &event_invariants()}) {
       all.insert(all.end(), list->begin(), list->end());
     }
+    all.push_back(layout_invariant());
     return all;
   }();
   return kProperties;
