@@ -213,8 +213,10 @@ void Script::evaluate(const AtSpec& at, const StepPlan& plan) {
 void Script::copy_gradients() {
   for (const Replica& replica : parts_.replicas) {
     for (at::Tensor& parameter : all_parameters(*replica.model).tensors) {
-      if (parameter.grad().defined()) {
-        parameter.mutable_grad() = parameter.grad().detach().clone();
+      const at::Tensor old = parameter.grad();
+      if (old.defined()) {
+        parameter.mutable_grad() = old.detach().clone();
+        parts_.sync.gradient_was_copied(parameter, old);
       }
     }
   }

@@ -164,6 +164,20 @@ void ReplaySync::mark_use() {
   }
 }
 
+// What was not used before is not used by being copied.
+void ReplaySync::gradient_was_copied(const at::Tensor& parameter, const at::Tensor& old) {
+  for (std::size_t rank = 0; rank < models_.size(); ++rank) {
+    for (std::size_t i = 0; i < marks_[rank].size(); ++i) {
+      UseMark& mark = marks_[rank][i];
+      if (parameters_[rank].tensors[i].is_same(parameter) && old.is_same(mark.gradient) &&
+          mark.version == static_cast<std::int64_t>(old._version())) {
+        mark.gradient = parameter.grad();
+        mark.version = static_cast<std::int64_t>(mark.gradient._version());
+      }
+    }
+  }
+}
+
 // A parameter was used in the window if its gradient was written to since the window began.
 bool ReplaySync::used(std::size_t rank, std::size_t index) const {
   const at::Tensor& gradient = parameters_[rank].tensors[index].grad();

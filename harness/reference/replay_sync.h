@@ -21,6 +21,7 @@ class ReplaySync final : public GradientSync {
   void begin_step(std::int64_t step) override;
   std::vector<std::vector<at::Tensor>> forward(const std::vector<ReplicaInput>& inputs,
                                                bool sync) override;
+  void gradient_was_copied(const at::Tensor& parameter, const at::Tensor& old) override;
   void after_backward(bool sync) override;
   std::shared_ptr<const ReductionPlan> plan() const override { return plan_; }
   ReducerState state() const override { return {}; }

@@ -50,6 +50,9 @@ class GradientSync {
   virtual std::vector<std::vector<at::Tensor>> forward(const std::vector<ReplicaInput>& inputs,
                                                        bool sync) = 0;
 
+  /// The script has put a copy in the place of a replica's parameter's gradient, which was `old`.
+  virtual void gradient_was_copied(const at::Tensor& /*parameter*/, const at::Tensor& /*old*/) {}
+
   /// All replicas' backwards are done; afterwards `.grad` is final for this micro-batch.
   virtual void after_backward(bool sync) = 0;
 

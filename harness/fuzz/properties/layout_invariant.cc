@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "harness/fuzz/properties/invariants.h"
 #include "harness/fuzz/script_traits.h"
@@ -27,9 +28,9 @@ std::vector<std::int64_t> parameter_bytes(const Case& value) {
   const std::int64_t element_bytes = value.model.dtype == "float64" ? 8 : 4;
   const ModelPlan plan = plan_model(value.model);
   std::vector<std::int64_t> bytes;
-  for (std::size_t i = 0; i < plan.slots.size(); ++i) {
-    const ParameterSlot& slot = plan.slots[i];
-    const bool is_first_name = slot.tensor == static_cast<std::int64_t>(i);
+  std::set<std::int64_t> seen;
+  for (const ParameterSlot& slot : plan.slots) {
+    const bool is_first_name = seen.insert(slot.tensor).second;
     if (is_first_name && !plan.frozen[static_cast<std::size_t>(slot.tensor)]) {
       bytes.push_back(numel_of(slot.sizes) * element_bytes);
     }
