@@ -72,6 +72,9 @@ double bound_of(const Elements& exact, const std::vector<Elements>& variants,
       const double error = variant.defined() ? variant[i] - exact[i] : 0.0;
       squares += error * error;
     }
+    if (!std::isfinite(squares)) {
+      return std::numeric_limits<double>::infinity();  // a variant overflowed
+    }
     worst_mean_square = std::max(worst_mean_square, squares / static_cast<double>(variants.size()));
   }
   const double largest = largest_of(exact);

@@ -30,6 +30,16 @@ TEST(Finding, NothingIsFoundWhereACaseIsAsExpected) {
   EXPECT_EQ(finding_kind(skipped), "");
 }
 
+TEST(Finding, WhereTheReferencesOverflowNothingIsFound) {
+  const std::string grows =
+      "[train]\nsteps = 12\noptimizer = { kind = \"sgd\", lr = 1e6 }\n[expect]\noutcome = "
+      "\"within_bound\"\n";
+  const CaseResult result = judged(grows);
+  EXPECT_FALSE(result.as_expected);
+  EXPECT_EQ(result.outcome.divergence->oracle, "serial");
+  EXPECT_EQ(finding_kind(result), "");
+}
+
 TEST(Finding, AnotherOutcomeIsTheKind) {
   EXPECT_EQ(kind_of("[[fault]]\nkind = \"no_division\"\n[expect]\noutcome = \"within_bound\"\n"),
             "diverged/replay/gradient");

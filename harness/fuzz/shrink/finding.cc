@@ -3,6 +3,7 @@
 #include "harness/fuzz/shrink/finding.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <string_view>
 #include <utility>
@@ -102,11 +103,19 @@ bool is_known_of(const CaseResult& result) {
   });
 }
 
+// Numbers that overflow where the references' do, too, are within no bound; nor is one promised.
+bool has_no_bound(const Outcome& outcome) {
+  return outcome.kind == OutcomeKind::kDiverged && outcome.divergence &&
+         outcome.divergence->oracle == "serial" && outcome.worst &&
+         !std::isfinite(outcome.worst->bound);
+}
+
 }  // namespace
 
 std::string finding_kind(const CaseResult& result) {
   if (result.skipped) return "";
   if (!result.internal_error.empty()) return internal_error_kind(result);
+  if (has_no_bound(result.outcome)) return "";
   for (const std::string& complaint : result.complaints) {
     if (result.peer && is_about_peer(complaint, *result.peer)) {
       return "peer/" +
