@@ -73,11 +73,16 @@ def fuzz(place, mutant, options):
 
 
 def cases_until_finding(path):
-    """Of a campaign's JSON lines: how many up to the first that shows something, else all."""
+    """Of a campaign's JSON lines: how many up to the first that shows something, else all.
+
+    A last line that was cut off, by a campaign that was ended, counts for nothing.
+    """
     count = 0
     if os.path.exists(path):
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", errors="replace") as file:
             for line in file:
+                if not line.endswith("\n"):
+                    break
                 count += 1
                 if json.loads(line).get("finding"):
                     break

@@ -15,10 +15,11 @@ def row_text(row):
             "yes" if part["killed"] else "no"
     def cell(value):
         return "-" if value is None else str(value)
-    by = " | ".join(part["by"] for part in (suite, fuzz) if part and part["killed"])
+    by = (" | ".join(part["by"] for part in (suite, fuzz) if part and part["killed"]) or
+          ("SURVIVES" if row["digest"] else "clean"))
     return (f"{row['name']:44} {row['area']:22} {row['build_seconds']:6}  {after(suite):>12} "
             f"{cell(suite.get('seconds')):>6}  {after(fuzz):>11} {cell(fuzz.get('seconds')):>6} "
-            f"{cell(fuzz.get('steps')):>5} {cell(fuzz.get('lines')):>5}  {by or ('clean' if not row['digest'] else 'SURVIVES')}")
+            f"{cell(fuzz.get('steps')):>5} {cell(fuzz.get('lines')):>5}  {by}")
 
 
 def is_killed(row):

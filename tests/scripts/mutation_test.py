@@ -101,6 +101,10 @@ class TableTest(Folder):
         self.assertEqual(judging.cases_until_finding(self.write("x.jsonl", lines)), 2)
         self.assertEqual(judging.cases_until_finding(os.path.join(self.path, "none")), 0)
 
+    def test_a_line_that_was_cut_off_counts_for_nothing(self):
+        lines = '{"finding": ""}\n{"find'
+        self.assertEqual(judging.cases_until_finding(self.write("x.jsonl", lines)), 1)
+
 
 class Place:
     """Stands in for a workplace: what a command leaves behind, and how it ends."""
