@@ -6,11 +6,25 @@
 
 #include "harness/block_spec.h"
 #include "harness/model.h"
+#include "harness/program.h"
 
 namespace lockstep::harness::fuzz {
 
 bool any_event(const Case& value, bool (*holds)(const AtSpec&)) {
   return std::any_of(value.at.begin(), value.at.end(), holds);
+}
+
+bool is_uneven(const Case& value) {
+  const std::vector<std::int64_t> steps = steps_by_rank(value);
+  return std::any_of(steps.begin(), steps.end(),
+                     [&](std::int64_t count) { return count != steps.front(); });
+}
+
+bool is_in_a_stage(const ModelSpec& model, const std::string& block) {
+  return model.forward.empty() ||
+         std::any_of(model.forward.begin(), model.forward.end(), [&](const auto& stage) {
+           return std::find(stage.begin(), stage.end(), block) != stage.end();
+         });
 }
 
 bool is_plain(const Case& value) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "harness/case.h"
@@ -10,6 +11,12 @@
 namespace lockstep::harness::fuzz {
 
 bool any_event(const Case& value, bool (*holds)(const AtSpec&));
+
+/// Some rank has fewer steps than another, as far as the script tells (steps_by_rank).
+bool is_uneven(const Case& value);
+
+/// Some stage names the block; where no stages are listed each block is one.
+bool is_in_a_stage(const ModelSpec& model, const std::string& block);
 
 /// Nothing in it is bound to a place or time that another option moves, and nothing but what the
 /// training loop itself does makes or unmakes gradients: every step is forwards, backwards and one

@@ -82,7 +82,7 @@ TEST(PairTable, TellsWhatWasNotTriedFromWhatCannotBe) {
   PairTable table({}, true, list);
   table.add(draw_script({}, 1, 0));
   const std::vector<Pair> pairs = table.pairs();
-  // Nothing keeps a rank on its own from using doubles.
+  // Nothing keeps many ranks from using doubles.
   EXPECT_EQ(pair_of(pairs, "ranks=5-8", "dtype=float64").cell, Cell::kEmpty);
   // A fault is a mistake.
   EXPECT_EQ(pair_of(pairs, "mode=valid", "fault=no_division").cell, Cell::kExcluded);

@@ -3,8 +3,12 @@
 #include "harness/fuzz/pairs/composite_options.h"
 
 #include <algorithm>
+#include <iterator>
 
+#include "core/check.h"
+#include "harness/at_actions.h"
 #include "harness/block_spec.h"
+#include "harness/fuzz/script_traits.h"
 #include "harness/scenario/names.h"
 
 namespace lockstep::harness::fuzz {
@@ -154,11 +158,9 @@ Option event_options() {
   Option option{"event", {}};
   // In step 0; of the last rank, or of all where the references follow only then.
   enum Who { kOne, kAll };
-  const auto event = [&](const char* name, Who who, bool (*is)(At),
-                         void (*set)(SetAt, const Case&)) {
-    const auto has = [is](const Case& value) {
-      return std::any_of(value.at.begin(), value.at.end(), is);
-    };
+  using Value = const Case&;
+  const auto event_if = [&](const char* name, Who who, bool (*is)(At), void (*set)(SetAt, Value)) {
+    const auto has = [is](const Case& value) { return any_event(value, is); };
     option.values.push_back({name, has, [who, set](Case& value) {
                                AtSpec at;
                                if (who == kOne) at.ranks = {value.world.ranks - 1};
@@ -167,86 +169,50 @@ Option event_options() {
                                value.at.push_back(at);
                              }});
   };
-  using Value = const Case&;
-  event(
-      "skip", kOne, [](At a) { return !a.skip.empty(); },
-      [](SetAt a, Value v) { a.skip = {spare_block(v)}; });
-  event(
-      "exit_after", kOne, [](At a) { return !a.exit_after.empty(); },
-      [](SetAt a, Value v) { a.exit_after = some_block(v); });
-  event(
-      "without_loss", kOne, [](At a) { return !a.without_loss.empty(); },
-      [](SetAt a, Value v) {
-        a.without_loss = {v.model.blocks.empty() ? "layer1" : v.model.blocks.back().first};
-      });
-  event(
-      "mute", kOne, [](At a) { return !a.mute.empty(); },
-      [](SetAt a, Value v) { a.mute = {spare_block(v)}; });
-  event(
-      "samples", kOne, [](At a) { return a.samples.has_value(); },
-      [](SetAt a, Value) { a.samples = 1; });
-  event(
-      "micro_batches", kAll, [](At a) { return a.micro_batches.has_value(); },
-      [](SetAt a, Value) { a.micro_batches = 1; });
-  event(
-      "freeze", kAll, [](At a) { return !a.freeze.empty(); },
-      [](SetAt a, Value v) { a.freeze = {some_block(v)}; });
-  event(
-      "unfreeze", kAll, [](At a) { return !a.unfreeze.empty(); },
-      [](SetAt a, Value v) { a.unfreeze = {some_block(v)}; });
-  event(
-      "lr", kAll, [](At a) { return a.lr.has_value(); }, [](SetAt a, Value) { a.lr = 0.0625; });
-  event(
+  const auto event = [&](const std::string& name, Who who, void (*set)(SetAt, Value)) {
+    const auto* const action = std::find_if(std::begin(kAtActions), std::end(kAtActions),
+                                            [&](const AtAction& it) { return it.name == name; });
+    LOCKSTEP_CHECK(action != std::end(kAtActions), "no action of [[at]] is called {}", name);
+    event_if(action->name, who, action->is_set, set);
+  };
+  event("skip", kOne, [](SetAt a, Value v) { a.skip = {spare_block(v)}; });
+  event("exit_after", kOne, [](SetAt a, Value v) { a.exit_after = some_block(v); });
+  event("without_loss", kOne, [](SetAt a, Value v) {
+    a.without_loss = {v.model.blocks.empty() ? "layer1" : v.model.blocks.back().first};
+  });
+  event("mute", kOne, [](SetAt a, Value v) { a.mute = {spare_block(v)}; });
+  event("samples", kOne, [](SetAt a, Value) { a.samples = 1; });
+  event("micro_batches", kAll, [](SetAt a, Value) { a.micro_batches = 1; });
+  event("freeze", kAll, [](SetAt a, Value v) { a.freeze = {some_block(v)}; });
+  event("unfreeze", kAll, [](SetAt a, Value v) { a.unfreeze = {some_block(v)}; });
+  event("lr", kAll, [](SetAt a, Value) { a.lr = 0.0625; });
+  event_if(
       "raise", kOne, [](At a) { return !a.raise.empty() && !a.retry; },
       [](SetAt a, Value) { a.raise = "planted"; });
-  event(
+  event_if(
       "retry", kAll, [](At a) { return a.retry; },
       [](SetAt a, Value) {
         a.raise = "planted";
         a.retry = true;
       });
-  event(
-      "stall", kOne, [](At a) { return a.stall; }, [](SetAt a, Value) { a.stall = true; });
-  event(
-      "leave", kOne, [](At a) { return a.leave; }, [](SetAt a, Value) { a.leave = true; });
-  event(
-      "skip_step", kOne, [](At a) { return a.skip_step; },
-      [](SetAt a, Value) { a.skip_step = true; });
-  event(
-      "detach", kOne, [](At a) { return a.detach; }, [](SetAt a, Value) { a.detach = true; });
-  event(
-      "sleep", kOne, [](At a) { return a.sleep_ms > 0; }, [](SetAt a, Value) { a.sleep_ms = 5; });
-  event(
-      "collective", kAll, [](At a) { return !a.collective.empty(); },
-      [](SetAt a, Value) { a.collective = "all_reduce"; });
-  event(
-      "evaluate", kAll, [](At a) { return a.evaluate > 0; },
-      [](SetAt a, Value) { a.evaluate = 1; });
-  event(
-      "reload", kAll, [](At a) { return a.reload; }, [](SetAt a, Value) { a.reload = true; });
-  event(
-      "add_buffer", kAll, [](At a) { return a.add_buffer > 0; },
-      [](SetAt a, Value) { a.add_buffer = 2; });
-  event(
-      "bypass", kOne, [](At a) { return a.bypass; }, [](SetAt a, Value) { a.bypass = true; });
-  event(
-      "copy_gradients", kAll, [](At a) { return a.copy_gradients; },
-      [](SetAt a, Value) {
-        a.when = "after_backward";
-        a.copy_gradients = true;
-      });
-  event(
-      "sync_buffers", kAll, [](At a) { return !a.sync_buffers.empty(); },
-      [](SetAt a, Value) { a.sync_buffers = "broadcast"; });
-  event(
-      "scale_buffers", kOne, [](At a) { return a.scale_buffers != 1.0; },
-      [](SetAt a, Value) { a.scale_buffers = 2.0; });
-  event(
-      "keep_gradients", kAll, [](At a) { return a.keep_gradients; },
-      [](SetAt a, Value) { a.keep_gradients = true; });
-  event(
-      "ascend", kAll, [](At a) { return a.ascend != 0.0; },
-      [](SetAt a, Value) { a.ascend = 0.25; });
+  event("stall", kOne, [](SetAt a, Value) { a.stall = true; });
+  event("leave", kOne, [](SetAt a, Value) { a.leave = true; });
+  event("skip_step", kOne, [](SetAt a, Value) { a.skip_step = true; });
+  event("detach", kOne, [](SetAt a, Value) { a.detach = true; });
+  event("sleep_ms", kOne, [](SetAt a, Value) { a.sleep_ms = 5; });
+  event("collective", kAll, [](SetAt a, Value) { a.collective = "all_reduce"; });
+  event("evaluate", kAll, [](SetAt a, Value) { a.evaluate = 1; });
+  event("reload", kAll, [](SetAt a, Value) { a.reload = true; });
+  event("add_buffer", kAll, [](SetAt a, Value) { a.add_buffer = 2; });
+  event("bypass", kOne, [](SetAt a, Value) { a.bypass = true; });
+  event("copy_gradients", kAll, [](SetAt a, Value) {
+    a.when = "after_backward";
+    a.copy_gradients = true;
+  });
+  event("sync_buffers", kAll, [](SetAt a, Value) { a.sync_buffers = "broadcast"; });
+  event("scale_buffers", kOne, [](SetAt a, Value) { a.scale_buffers = 2.0; });
+  event("keep_gradients", kAll, [](SetAt a, Value) { a.keep_gradients = true; });
+  event("ascend", kAll, [](SetAt a, Value) { a.ascend = 0.25; });
   return option;
 }
 

@@ -5,6 +5,7 @@
 #include "harness/fault_kinds.h"
 #include "harness/fuzz/predict/predict.h"
 #include "harness/fuzz/predict/predict_mistake.h"
+#include "harness/fuzz/script_traits.h"
 #include "harness/model.h"
 #include "harness/program.h"
 
@@ -49,7 +50,7 @@ std::optional<std::int64_t> first_step(const Case& value, const std::vector<std:
 
 namespace {
 
-bool is_uneven(const Case& value) {
+bool is_dealt_unevenly(const Case& value) {
   const std::vector<std::int64_t>& steps = value.train.steps_of_rank;
   return !steps.empty() && *std::min_element(steps.begin(), steps.end()) !=
                                *std::max_element(steps.begin(), steps.end());
@@ -62,8 +63,6 @@ bool some_only(const Case& value, const AtSpec& at) {
   }
   return false;
 }
-
-bool has_buffers(const Case& value) { return !buffer_names(value.model).empty(); }
 
 bool is_mistake(const Case& value, const AtSpec& at) {
   const bool agrees = value.train.agree != "never";
@@ -113,8 +112,7 @@ bool loses_gradients(const Case& value) {
       (value.ddp.find_unused_parameters && !is_static)) {
     return false;
   }
-  const bool freezes = std::any_of(value.at.begin(), value.at.end(),
-                                   [](const AtSpec& at) { return !at.freeze.empty(); });
+  const bool freezes = any_event(value, [](const AtSpec& at) { return !at.freeze.empty(); });
   for (std::int64_t rank = 0; rank < value.world.ranks; ++rank) {
     std::optional<std::vector<std::string>> first;
     for (std::int64_t step = 0; step < value.train.steps; ++step) {
@@ -184,10 +182,10 @@ bool routes_plainly(const Case& value) {
 }  // namespace
 
 bool has_mistake(const Case& value) {
-  const bool any_event = std::any_of(value.at.begin(), value.at.end(),
+  const bool has_event = std::any_of(value.at.begin(), value.at.end(),
                                      [&](const AtSpec& at) { return is_mistake(value, at); });
-  return !value.faults.empty() || any_event || loses_gradients(value) ||
-         (is_uneven(value) && (value.ddp.join == "off" || value.ddp.join == "throw"));
+  return !value.faults.empty() || has_event || loses_gradients(value) ||
+         (is_dealt_unevenly(value) && (value.ddp.join == "off" || value.ddp.join == "throw"));
 }
 
 std::optional<ExpectSpec> predict_broken(const Case& value) {
@@ -200,14 +198,13 @@ std::optional<ExpectSpec> predict_broken(const Case& value) {
   }
   const bool pair = value.faults.size() == 2 && has_fault(value, "per_rank_init") &&
                     has_fault(value, "no_initial_broadcast");
-  const bool skips = std::any_of(value.at.begin(), value.at.end(),
-                                 [](const AtSpec& at) { return !at.skip.empty(); });
+  const bool skips = any_event(value, [](const AtSpec& at) { return !at.skip.empty(); });
   std::vector<const AtSpec*> events;
   for (const AtSpec& at : value.at) {
     if (!at.is_routing() && !is_needed(value, at)) events.push_back(&at);
   }
   const std::size_t count = (pair ? 1 : value.faults.size()) + events.size() + (skips ? 1 : 0) +
-                            (is_uneven(value) ? 1 : 0);
+                            (is_dealt_unevenly(value) ? 1 : 0);
   const bool all_come_about =
       std::all_of(value.faults.begin(), value.faults.end(),
                   [&](const FaultSpec& fault) { return comes_about(value, fault, *facts); }) &&

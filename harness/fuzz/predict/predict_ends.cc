@@ -4,6 +4,7 @@
 #include <string>
 
 #include "harness/fuzz/predict/predict_mistake.h"
+#include "harness/fuzz/script_traits.h"
 #include "harness/model.h"
 #include "harness/program.h"
 
@@ -12,8 +13,7 @@ namespace lockstep::harness::fuzz {
 namespace {
 
 bool any_skip(const Case& value) {
-  return std::any_of(value.at.begin(), value.at.end(),
-                     [](const AtSpec& at) { return !at.skip.empty(); });
+  return any_event(value, [](const AtSpec& at) { return !at.skip.empty(); });
 }
 
 void expect_never_ready(const std::vector<std::string>& parameters, std::int64_t rank,

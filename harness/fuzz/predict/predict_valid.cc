@@ -4,21 +4,12 @@
 #include <string>
 
 #include "harness/fuzz/predict/predict.h"
+#include "harness/fuzz/script_traits.h"
 #include "harness/fuzz/valid/valid_facts.h"
 #include "harness/program.h"
 
 namespace lockstep::harness::fuzz {
 namespace {
-
-bool any_event(const Case& value, bool (*holds)(const AtSpec&)) {
-  return std::any_of(value.at.begin(), value.at.end(), holds);
-}
-
-bool is_uneven(const Case& value) {
-  const std::vector<std::int64_t> steps = steps_by_rank(value);
-  return std::any_of(steps.begin(), steps.end(),
-                     [&](std::int64_t count) { return count != steps.front(); });
-}
 
 bool leaves_something_out(const Case& value) {
   const Facts facts(value);
@@ -30,9 +21,7 @@ bool leaves_something_out(const Case& value) {
 
 // What the replay works out: sums, but not what a hook leaves out of them, nor a first pass.
 bool is_replayed(const Case& value) {
-  const std::string& hook = value.ddp.hook;
-  return (hook == "none" || hook == "all_reduce" || hook == "all_reduce_copy" ||
-          hook == "fp16_compress" || hook == "bf16_compress") &&
+  return (hook_averages(value) || hook_casts(value)) &&
          !any_event(value, [](const AtSpec& at) { return at.ascend > 0.0; });
 }
 
@@ -41,8 +30,7 @@ bool is_one_process(const Case& value) {
   const TrainSpec& train = value.train;
   const DdpSpec& ddp = value.ddp;
   if (!why_no_serial(value).empty() || !is_replayed(value)) return false;
-  const bool averages = ddp.hook == "all_reduce" || ddp.hook == "all_reduce_copy";
-  if (ddp.hook != "none" && (!averages || ddp.join == "divide_by_active")) return false;
+  if (!hook_averages(value) || (ddp.hook != "none" && ddp.join == "divide_by_active")) return false;
   if (train.zero_grad == "never" && ddp.join != "off") return false;
   // A sum over ranks comes out divided by their number, a mean times it.
   const bool is_sum = train.reduction == "sum";

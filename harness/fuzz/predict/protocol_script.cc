@@ -187,7 +187,7 @@ class RankScript {
     const std::int64_t count = rebuilt_ ? facts_.later_buckets : facts_.first_buckets;
     for (std::int64_t bucket = 0; bucket < count; ++bucket) {
       handles.push_back(acts_.issue({"all_reduce", "bucket", step_, bucket}));
-      if (spoils_hook("hook_raises")) {
+      if (makes("hook_raises")) {
         acts_.end(Act::What::kFail, "script");
       }
     }
@@ -196,7 +196,7 @@ class RankScript {
     }
     for (const Handle& handle : handles) {
       acts_.wait(handle);
-      if (spoils_hook("hook_result")) {
+      if (makes("hook_result")) {
         acts_.end(Act::What::kFail, "hook_result_mismatch");
       }
     }
@@ -206,7 +206,8 @@ class RankScript {
     armed_ = owed_ = false;
   }
 
-  bool spoils_hook(const char* kind) const {
+  // Whether the rank makes this mistake in this step.
+  bool makes(const char* kind) const {
     return std::any_of(value_.faults.begin(), value_.faults.end(), [&](const FaultSpec& fault) {
       return fault.kind == kind && covers(fault.ranks, rank_) && covers(fault.steps, step_);
     });
@@ -282,11 +283,7 @@ class RankScript {
   }
 
   bool syncs(std::int64_t micro, std::int64_t num_micro) const {
-    const bool early =
-        std::any_of(value_.faults.begin(), value_.faults.end(), [&](const FaultSpec& fault) {
-          return fault.kind == "sync_before_last_micro_batch" && covers(fault.ranks, rank_) &&
-                 covers(fault.steps, step_);
-        });
+    const bool early = makes("sync_before_last_micro_batch");
     return early ? micro + 2 == num_micro : micro + 1 == num_micro;
   }
 

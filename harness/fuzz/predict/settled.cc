@@ -7,8 +7,10 @@
 
 #include "harness/block_spec.h"
 #include "harness/fault_kinds.h"
+#include "harness/fuzz/script_traits.h"
 #include "harness/model.h"
 #include "harness/model_plan.h"
+#include "harness/step_parts.h"
 
 namespace lockstep::harness::fuzz {
 
@@ -35,14 +37,9 @@ bool is_lively(const ModelSpec& model) {
 
 // Every block is in one stage: what none names is never used.
 bool all_blocks_run(const ModelSpec& model) {
-  if (model.kind == "mlp" || model.forward.empty()) {
-    return true;
-  }
-  return std::all_of(model.blocks.begin(), model.blocks.end(), [&](const auto& block) {
-    return std::any_of(model.forward.begin(), model.forward.end(), [&](const auto& stage) {
-      return std::find(stage.begin(), stage.end(), block.first) != stage.end();
-    });
-  });
+  return model.kind == "mlp" ||
+         std::all_of(model.blocks.begin(), model.blocks.end(),
+                     [&](const auto& block) { return is_in_a_stage(model, block.first); });
 }
 
 bool trains_plainly(const Case& value) {
@@ -70,8 +67,7 @@ bool synchronises_plainly(const Case& value) {
   const bool hooked = has_fault(value, "hook_raises") || has_fault(value, "hook_result");
   const bool clips = has_fault(value, "clip_before_sync");
   return (ddp.sync == "ddp" || (clips && !reduces_in_backward(ddp))) && ddp.checks == "off" &&
-         (ddp.hook == "none" ||
-          (hooked && (ddp.hook == "all_reduce" || ddp.hook == "all_reduce_copy")));
+         (ddp.hook == "none" || (hooked && hook_averages(value)));
 }
 
 bool runs_plainly(const Case& value) {
@@ -130,16 +126,8 @@ std::vector<std::string> left_out(const Case& value, std::int64_t rank, std::int
   const ModelPlan plan = plan_model(value.model);
   std::vector<bool> has_gradient(plan.slots.size(), false);  // by tensor
   for (std::int64_t forward = 0; forward < value.train.forwards_per_backward; ++forward) {
-    Route route;
-    for (const AtSpec& at : value.at) {
-      const bool holds = covers(at.ranks, rank) && covers(at.steps, step) &&
-                         at.micro_batch.value_or(micro) == micro &&
-                         at.forward.value_or(forward) == forward;
-      if (!holds) continue;
-      route.skip.insert(route.skip.end(), at.skip.begin(), at.skip.end());
-      route.skip.insert(route.skip.end(), at.without_loss.begin(), at.without_loss.end());
-      if (!at.exit_after.empty()) route.exit_after = at.exit_after;
-    }
+    Route route = route_at(value, rank, step, micro, forward);
+    route.skip.insert(route.skip.end(), route.without_loss.begin(), route.without_loss.end());
     const PlannedRoute planned = plan_route(plan, route);
     for (std::size_t block = 0; block < plan.blocks.size(); ++block) {
       for (const ParameterSlot& slot : plan.slots) {

@@ -45,10 +45,7 @@ std::string collective_sequence_difference(const Case&, const Run& subject, Exec
 
 bool issues_one_per_bucket(const Case& value) {
   return is_plain(value) && reduces_in_backward(value.ddp) && !has_sparse(value) &&
-         value.ddp.hook != "noop" &&
-         (hook_averages(value) || value.ddp.hook == "fp16_compress" ||
-          value.ddp.hook == "bf16_compress") &&
-         one_backward_per_window(value);
+         (hook_averages(value) || hook_casts(value)) && one_backward_per_window(value);
 }
 
 std::vector<std::int64_t> buckets_issued(const RankRun& rank, std::int64_t step) {

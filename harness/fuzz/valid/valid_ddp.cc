@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "harness/fuzz/script_traits.h"
 #include "harness/fuzz/valid/valid_rules.h"
 #include "harness/model.h"
 #include "harness/program.h"
@@ -98,7 +99,7 @@ bool later_backward_differs(const Facts& facts) {
   const bool several = train.backward_from == "each" || train.backwards_per_forward > 1;
   if (!several || !facts.reduces) return false;
   const std::vector<Place> all = facts.places();
-  return facts.any_event([](const AtSpec& at) { return !at.freeze.empty(); }) ||
+  return any_event(facts.value, [](const AtSpec& at) { return !at.freeze.empty(); }) ||
          std::any_of(all.begin(), all.end(),
                      [&](const Place& place) { return place.trained != all.front().trained; });
 }
@@ -106,7 +107,9 @@ bool later_backward_differs(const Facts& facts) {
 // F3: no backward runs where the loss depends on nothing that is trained; a search helps only where
 // all outputs are without.
 bool loss_depends_on_nothing(const Facts& facts) {
-  if (!facts.any_event([](const AtSpec& at) { return !at.without_loss.empty(); })) return false;
+  if (!any_event(facts.value, [](const AtSpec& at) { return !at.without_loss.empty(); })) {
+    return false;
+  }
   const std::vector<Place> all = facts.places();
   return std::any_of(all.begin(), all.end(), [](const Place& place) {
     return std::none_of(place.trained.begin(), place.trained.end(), [](bool is) { return is; });
@@ -165,7 +168,7 @@ bool reentrant_without_input(const Facts& facts) {
     }
     requires_gradient = behind || (requires_gradient && passes);
   }
-  return facts.any_event([](const AtSpec& at) {
+  return any_event(facts.value, [](const AtSpec& at) {
     return !at.skip.empty() || !at.exit_after.empty() || !at.freeze.empty();
   });
 }
@@ -213,13 +216,12 @@ bool hook_goes_local(const Facts& facts) {
 
 // A hook that takes tensors apart by rows or blocks takes no rows of a sparse one.
 bool hook_takes_no_rows(const Facts& facts) {
-  const std::string& hook = facts.value.ddp.hook;
-  return (facts.sparse || facts.complex) && hook != "none" && hook != "all_reduce" &&
-         hook != "all_reduce_copy" && hook != "fp16_compress" && hook != "bf16_compress";
+  return (facts.sparse || facts.complex) && !hook_averages(facts.value) && !hook_casts(facts.value);
 }
 
 bool waits_for_joined(const Facts& facts) {
-  return facts.is_uneven() && (facts.value.ddp.join == "off" || facts.value.ddp.join == "throw");
+  return is_uneven(facts.value) &&
+         (facts.value.ddp.join == "off" || facts.value.ddp.join == "throw");
 }
 
 void even_inputs(Case& value) {
@@ -234,7 +236,7 @@ void even_inputs(Case& value) {
 bool joined_ranks_cannot_follow(const Facts& facts) {
   if (facts.value.ddp.join == "off") return false;
   if (facts.value.train.forwards_per_backward > 1) return true;
-  if (!facts.is_uneven()) return false;
+  if (!is_uneven(facts.value)) return false;
   const std::vector<std::int64_t> steps = steps_by_rank(facts.value);
   const bool none = std::find(steps.begin(), steps.end(), 0) != steps.end();
   return facts.exchanges || (facts.value.ddp.static_graph && none);

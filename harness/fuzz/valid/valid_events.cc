@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/fuzz/script_traits.h"
 #include "harness/fuzz/valid/valid_rules.h"
 #include "harness/model.h"
 #include "harness/step_parts.h"
@@ -49,7 +50,7 @@ const char* why_agreement_fails(const Facts& facts, const AtSpec& at) {
   // The replay takes the buckets from the records, and there is none of a step that is left out.
   if (at.when == "after_backward" && train.zero_grad == "never") return "what was reduced stays";
   const bool shorter =
-      facts.any_event([](const AtSpec& other) { return other.micro_batches.has_value(); });
+      any_event(facts.value, [](const AtSpec& other) { return other.micro_batches.has_value(); });
   if (at.when == "after_forward" && facts.windows && shorter) {
     return "leaves the reducer armed (E14)";
   }
@@ -97,15 +98,17 @@ const char* why_reload_is_wrong(const Facts& facts, const AtSpec& at) {
   if (!at.ranks.empty()) return "a constructor meets the others' training";
   if (value.ddp.join != "off") return "join goes around the whole loop";
   if (value.train.zero_grad == "never") return "gradients are not saved";
-  const bool may_be_unused = value.ddp.find_unused_parameters || value.ddp.static_graph ||
-                             facts.any_event([](const AtSpec& other) { return other.detach; });
+  const bool may_be_unused =
+      value.ddp.find_unused_parameters || value.ddp.static_graph ||
+      any_event(facts.value, [](const AtSpec& other) { return other.detach; });
   if (value.train.zero_grad != "none" && may_be_unused) return "zeroed gradients are not saved";
-  if (facts.any_event([](const AtSpec& other) { return !other.freeze.empty(); })) {
+  if (any_event(facts.value, [](const AtSpec& other) { return !other.freeze.empty(); })) {
     return "what was frozen is trained again";
   }
   // Construction broadcasts rank 0's buffers, whether or not the next forward would (J4).
-  if (facts.buffers &&
-      facts.any_event([](const AtSpec& other) { return other.evaluate > 0 || other.skip_step; })) {
+  if (facts.buffers && any_event(facts.value, [](const AtSpec& other) {
+        return other.evaluate > 0 || other.skip_step;
+      })) {
     return "construction broadcasts what the next forward would not";
   }
   return nullptr;
@@ -118,10 +121,11 @@ const char* why_scaling_is_seen(const Facts& facts, const AtSpec& at) {
     return "no broadcast mends it";
   }
   if (facts.value.train.sync_on == "never") return "no broadcast mends it";
-  return facts.any_event([](const AtSpec& other) {
-    return other.evaluate > 0 || other.skip_step || other.retry || other.ascend > 0.0 ||
-           other.bypass || !other.sync_buffers.empty();
-  })
+  return any_event(facts.value,
+                   [](const AtSpec& other) {
+                     return other.evaluate > 0 || other.skip_step || other.retry ||
+                            other.ascend > 0.0 || other.bypass || !other.sync_buffers.empty();
+                   })
              ? "no broadcast mends it"
              : nullptr;
 }
@@ -170,9 +174,11 @@ const char* why_not_everywhere(const AtSpec& at) {
 const char* why_exchange_is_wrong(const Facts& facts, const AtSpec& at) {
   if (!at.ranks.empty()) return "on some ranks only";
   if (facts.value.ddp.join != "off") return "joined ranks take no part in it";
-  if (facts.any_event(retries) && at.when != "after_step") return "a rank that fails issues less";
-  const bool decided_by_some =
-      facts.any_event([](const AtSpec& other) { return other.skip_step && !other.ranks.empty(); });
+  if (at.when != "after_step" && any_event(facts.value, retries)) {
+    return "a rank that fails issues less";
+  }
+  const bool decided_by_some = any_event(
+      facts.value, [](const AtSpec& other) { return other.skip_step && !other.ranks.empty(); });
   if (decided_by_some && at.when != "after_step") return "a rank that skips issues less";
   return nullptr;
 }
@@ -192,11 +198,11 @@ const char* why_bypass_is_wrong(const Facts& facts) {
 
 const char* why_ascent_is_wrong(const Facts& facts, const AtSpec& at) {
   if (facts.value.ddp.join != "off") return "joined ranks shadow one forward for each reduction";
-  if (!facts.reduces || facts.any_event(retries) || facts.any_event(skips)) {
+  if (!facts.reduces || any_event(facts.value, retries) || any_event(facts.value, skips)) {
     return "a first pass that does not end";
   }
   if (facts.exchanges || facts.value.train.backward_from == "each") return "a first pass of parts";
-  if (facts.any_event([](const AtSpec& other) { return !other.freeze.empty(); })) {
+  if (any_event(facts.value, [](const AtSpec& other) { return !other.freeze.empty(); })) {
     return "a first pass of what is frozen then (F10)";
   }
   if (facts.value.ddp.checks != "off") return "checks see that replicas differ";
@@ -248,7 +254,7 @@ const char* why_place_is_wrong(const Facts& facts, const AtSpec& at) {
 // Sums of routes that hold at one place.
 bool routes_do_not_fit(const Facts& facts) {
   const Case& value = facts.value;
-  if (!facts.any_event(leaves_blocks_out)) return false;
+  if (!any_event(facts.value, leaves_blocks_out)) return false;
   std::vector<Route> seen;
   for (std::int64_t rank = 0; rank < value.world.ranks; ++rank) {
     for (std::int64_t step = 0; step < value.train.steps; ++step) {
@@ -287,8 +293,8 @@ bool offset_stands_alone(const Facts& facts) {
       return true;
     }
   }
-  return facts.any_event(
-      [](const AtSpec& at) { return !at.skip.empty() || !at.exit_after.empty(); });
+  return any_event(facts.value,
+                   [](const AtSpec& at) { return !at.skip.empty() || !at.exit_after.empty(); });
 }
 
 void mend_offset(Case& value, Dice& dice) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "harness/fuzz/script_traits.h"
 #include "harness/program.h"
 #include "harness/step_parts.h"
 
@@ -21,8 +22,8 @@ bool is_reentrant(const BlockSpec& spec) { return spec.checkpoint == Checkpointi
 Facts::Facts(const Case& of)
     : value(of),
       plan(plan_model(of.model)),
-      buffers(!buffer_names(of.model).empty()),
-      sparse(!sparse_parameters(of.model).empty()),
+      buffers(has_buffers(of)),
+      sparse(has_sparse(of)),
       complex(!complex_parameters(of.model).empty()),
       reentrant(any(is_reentrant)),
       exchanges(has(BlockKind::kSyncBatchNorm) || has(BlockKind::kAllToAll)),
@@ -56,20 +57,6 @@ bool Facts::any(bool (*holds)(const BlockSpec&)) const {
     }
   }
   return false;
-}
-
-bool Facts::any_event(bool (*holds)(const AtSpec&)) const {
-  return std::any_of(value.at.begin(), value.at.end(), holds);
-}
-
-bool Facts::trains_anything() const {
-  return std::any_of(tracked_.begin(), tracked_.end(), [](bool tracked) { return tracked; });
-}
-
-bool Facts::is_uneven() const {
-  const std::vector<std::int64_t> steps = steps_by_rank(value);
-  return std::any_of(steps.begin(), steps.end(),
-                     [&](std::int64_t count) { return count != steps.front(); });
 }
 
 std::vector<bool> Facts::trained_by(const Route& route) const {

@@ -25,11 +25,6 @@ struct Facts {
   bool has(BlockKind kind) const;
   /// Some stage names a block with `holds`.
   bool any(bool (*holds)(const BlockSpec&)) const;
-  bool any_event(bool (*holds)(const AtSpec&)) const;
-  /// A parameter that is not frozen exists.
-  bool trains_anything() const;
-  /// Some rank has fewer steps than another.
-  bool is_uneven() const;
   /// Every forward of every rank in the order of running, with what it trains. A window that
   /// [[at]] makes shorter is looked at in full.
   std::vector<Place> places() const;

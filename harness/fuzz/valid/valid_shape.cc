@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "harness/fuzz/script_traits.h"
 #include "harness/fuzz/valid/valid_rules.h"
 #include "harness/model.h"
 #include "harness/scenario.h"
@@ -144,15 +145,14 @@ bool is_not_exact(const Facts& facts) {
   for (const auto& sizes : output_shapes(value.model, value.data)) {
     if (train.loss == "mse" && !is_power_of_two(numel_of(sizes))) return true;
   }
-  const std::string& hook = value.ddp.hook;
-  if (hook != "none" && hook != "all_reduce" && hook != "all_reduce_copy") return true;
+  if (!hook_averages(value)) return true;
   for (std::int64_t step = 0; step < train.steps && value.ddp.join == "divide_by_active"; ++step) {
     const std::vector<std::int64_t>& steps = train.steps_of_rank;
     const auto active =
         std::count_if(steps.begin(), steps.end(), [&](std::int64_t count) { return count > step; });
     if (!is_power_of_two(active)) return true;
   }
-  return facts.any_event([](const AtSpec& at) {
+  return any_event(facts.value, [](const AtSpec& at) {
     return at.samples || at.ascend > 0.0 || at.leave || (at.lr && *at.lr * 8 != int(*at.lr * 8)) ||
            (at.micro_batches && !is_power_of_two(*at.micro_batches));
   });

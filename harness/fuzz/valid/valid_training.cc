@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "harness/fuzz/script_traits.h"
 #include "harness/fuzz/valid/valid_rules.h"
 #include "harness/model.h"
 #include "harness/step_parts.h"
@@ -43,7 +44,7 @@ bool never_syncs(const Facts& facts) {
   for (const Place& place : facts.places()) {
     if (place.trained != facts.tracked()) return true;
   }
-  return facts.any_event([](const AtSpec& at) { return !at.freeze.empty(); });
+  return any_event(facts.value, [](const AtSpec& at) { return !at.freeze.empty(); });
 }
 
 // The gradient of the output by the input leaves out what is added behind the last product, goes
@@ -56,7 +57,7 @@ bool input_gradient_is_wrong(const Facts& facts) {
       facts.has(BlockKind::kBatchNorm) || facts.value.train.backwards_per_forward > 1) {
     return true;
   }
-  return facts.any_event([](const AtSpec& at) {
+  return any_event(facts.value, [](const AtSpec& at) {
     return !at.skip.empty() || !at.exit_after.empty() || !at.mute.empty() ||
            !at.without_loss.empty() || at.samples.value_or(1) == 0 || !at.freeze.empty() ||
            at.detach;
@@ -77,14 +78,15 @@ bool detaches_views(const Facts& facts) {
 bool mean_of_no_samples(const Facts& facts) {
   const TrainSpec& train = facts.value.train;
   const bool has_none =
-      facts.any_event([](const AtSpec& at) { return at.samples.value_or(1) == 0; });
+      any_event(facts.value, [](const AtSpec& at) { return at.samples.value_or(1) == 0; });
   return has_none && train.reduction == "mean" && train.mean_over != "all";
 }
 
 bool no_rank_has_samples(const Facts& facts) {
   const Case& value = facts.value;
-  if (!facts.any_event([](const AtSpec& at) { return at.samples.value_or(1) == 0; })) return false;
-  if (facts.is_uneven()) return true;
+  if (!any_event(facts.value, [](const AtSpec& at) { return at.samples.value_or(1) == 0; }))
+    return false;
+  if (is_uneven(facts.value)) return true;
   for (std::int64_t step = 0; step < value.train.steps; ++step) {
     std::int64_t sum = 0;
     for (const Place& place : facts.places()) {
