@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <sstream>
 
@@ -45,13 +46,6 @@ T from_environment(const std::string& name, T otherwise) {
   return otherwise;
 }
 
-bool never_used(const ModelSpec& model, const std::string& block) {
-  return !model.forward.empty() &&
-         std::none_of(model.forward.begin(), model.forward.end(), [&](const auto& stage) {
-           return std::find(stage.begin(), stage.end(), block) != stage.end();
-         });
-}
-
 // What a flat average has in common with DDP. A parameter that nobody used gets zeros, which only
 // plain SGD makes nothing of.
 Case as_flat(Case value) {
@@ -71,7 +65,7 @@ Case as_flat(Case value) {
       const std::size_t at = text.find(word);
       if (at != std::string::npos) text.erase(at, std::string(word).size());
     }
-    some_unused = some_unused || never_used(value.model, name);
+    some_unused = some_unused || !is_in_a_stage(value.model, name);
   }
   if (some_unused) {
     const double lr = value.train.optimizer.lr;
@@ -128,7 +122,9 @@ class Checker {
       }
       return results;
     };
-    Shrunk shrunk = shrink(value, result, judge_many, {});
+    ShrinkLimits limits;
+    limits.seconds_max = std::numeric_limits<double>::infinity();  // the same on every machine
+    Shrunk shrunk = shrink(value, result, judge_many, limits);
     if (const std::optional<Case> kept = promised(shrunk.value)) shrunk.value = *kept;
     return shrunk;
   }
