@@ -190,6 +190,9 @@ Program reorder(const Program& program, const SerialVariant& variant) {
         plan.micro_batches.push_back(std::move(piece));
       }
     }
+    if (plan.micro_batches.empty()) {
+      plan.micro_batches.push_back(whole);  // no rank has a sample
+    }
     plan.micro_batches.back().sync = true;
   }
   return result;
