@@ -9,6 +9,7 @@
 #include <cmath>
 
 #include "harness/reference/reference.h"
+#include "harness/snapshot.h"
 
 namespace lockstep::harness {
 namespace {
@@ -24,6 +25,20 @@ at::Tensor mean_of(const ReplayDetails& details, std::size_t index, std::int64_t
     }
   }
   return sum.defined() ? sum / static_cast<double>(details.divisor) : sum;
+}
+
+/// The largest number of which mean_of makes its sums.
+double largest_summand(const ReplayDetails& details, std::size_t index, std::int64_t leave_out) {
+  double largest = 0.0;
+  for (std::size_t rank = 0; rank < details.contributions.size(); ++rank) {
+    const at::Tensor& part = details.contributions[rank][index];
+    if (static_cast<std::int64_t>(rank) == leave_out || !part.defined() || part.numel() == 0) {
+      continue;
+    }
+    const double of_part = plain(part).abs().max().item<double>();
+    largest = std::isfinite(of_part) ? std::max(largest, of_part) : largest;
+  }
+  return largest;
 }
 
 at::Tensor without_micro_batch(const ReplayDetails& details, std::size_t index, std::size_t micro) {
@@ -159,7 +174,8 @@ void test_gradient_causes(Hypotheses& hypotheses, const Divergence& divergence,
                                 rank),
                     local / world_size);
     hypotheses.test("rank_missing", fmt::format("rank {} contributed nothing", rank),
-                    mean_of(details, index, static_cast<std::int64_t>(rank)));
+                    mean_of(details, index, static_cast<std::int64_t>(rank)),
+                    largest_summand(details, index, static_cast<std::int64_t>(rank)));
   }
   const std::size_t num_micro =
       details.micro_contributions.empty() ? 0 : details.micro_contributions.front().size();

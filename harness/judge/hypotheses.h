@@ -21,8 +21,10 @@ class Hypotheses {
   Hypotheses(at::Tensor expected, at::Tensor actual);
 
   /// Keeps the hypothesis if `predicted` is what was found, up to rounding, and not what was
-  /// expected.
-  void test(const std::string& name, const std::string& description, const at::Tensor& predicted);
+  /// expected. A sum is rounded by what was added up, which may be much larger: its largest number
+  /// is `summands`.
+  void test(const std::string& name, const std::string& description, const at::Tensor& predicted,
+            double summands = 0.0);
 
   void offer(CauseHypothesis hypothesis) { list_.push_back(std::move(hypothesis)); }
 
