@@ -18,6 +18,8 @@ class Executor {
  public:
   virtual ~Executor() = default;
   virtual Run execute(const Program& program) = 0;
+  /// Whether a program is run as it is. Others are compiled anew from their case where they run.
+  virtual bool takes_changed_programs() const { return true; }
 };
 
 struct SimExecutorOptions {

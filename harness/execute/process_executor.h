@@ -48,6 +48,8 @@ class ProcessExecutor final : public Executor {
   explicit ProcessExecutor(const ProcessExecutorOptions& options = {});
 
   Run execute(const Program& program) override;
+  /// No: workers compile the case that they are handed.
+  bool takes_changed_programs() const override { return false; }
 
   /// The processes and the private directory, for those who look after them.
   const WorkerPool& pool() const { return pool_; }

@@ -297,6 +297,41 @@ TEST_F(Properties, AreLookedAtAllOrAFewThatTheCaseChooses) {
   EXPECT_TRUE(broken_properties(mistaken, wrong, -1).empty());
 }
 
+// Where processes compile the case that they are handed, ranks cannot change places.
+class OwnPrograms final : public Executor {
+ public:
+  Run execute(const Program& program) override {
+    return inner_->execute(compile_subject(program.value));
+  }
+  bool takes_changed_programs() const override { return takes_; }
+  bool takes_ = false;
+
+ private:
+  std::unique_ptr<Executor> inner_ = make_sim_executor();
+};
+
+TEST_F(Properties, OfChangedProgramsAreLeftOutWhereTheseDoNotRun) {
+  const Case value = case_of("world.ranks = 2");
+  ASSERT_TRUE(property("rank_permutation").applies(value));
+  OwnPrograms own;
+  EXPECT_TRUE(broken_properties(value, own, -1).empty());
+  own.takes_ = true;
+  const auto broken = broken_properties(value, own, -1);
+  ASSERT_EQ(broken.size(), 1u);
+  EXPECT_EQ(broken[0].name, "rank_permutation");
+}
+
+TEST_F(Properties, OfWindowsAreNotForAStaticGraphOfThePeer) {
+  Case value = exact_case();
+  value.ddp.static_graph = true;
+  for (const char* name : {"micro_batches", "no_sync"}) {
+    value.ddp.sync = "ddp";
+    EXPECT_TRUE(property(name).applies(value)) << name;
+    value.ddp.sync = "torch";
+    EXPECT_FALSE(property(name).applies(value)) << name;
+  }
+}
+
 TEST_F(Properties, HoldForDrawnScripts) {
   std::map<std::string, int> num_held;
   int num_exact = 0;

@@ -46,6 +46,7 @@ std::vector<BrokenProperty> broken_properties(const Case& value, Executor& execu
   }
   std::vector<const Property*> chosen;
   for (const Property& property : properties()) {
+    if (property.changes_program && !executor.takes_changed_programs()) continue;
     if (property.applies(value)) {
       chosen.push_back(&property);
     }

@@ -19,12 +19,14 @@ struct Property {
   bool (*applies)(const Case&);  ///< whether it must hold for a script without a mistake
   /// What breaks it; empty where it holds. `subject` is the run of the case itself.
   std::string (*difference)(const Case&, const Run& subject, Executor&);
+  /// The other run is of a program that no case compiles to (Executor::takes_changed_programs).
+  bool changes_program = false;
 };
 
 const std::vector<Property>& properties();
 
-/// Looks at up to `count` of those that apply to the case, chosen by what the case says, so that
-/// the same case is always held against the same ones; `count` < 0: all of them.
+/// Looks at up to `count` of those that apply to the case and executor, chosen by what the case
+/// says, so that the same case is always held against the same ones; `count` < 0: all of them.
 std::vector<BrokenProperty> broken_properties(const Case& value, Executor& executor,
                                               std::int64_t count);
 
