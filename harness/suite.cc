@@ -179,11 +179,14 @@ class SuiteRun {
     const std::optional<std::int64_t> index = worker->in_flight();
     // Death is looked at before the connection: what a process sent before it died has arrived.
     const bool dead = worker->dead();
+    std::optional<CaseResult> result;
     try {
-      if (auto result = worker->receive()) take_result(*index, std::move(*result));
+      result = worker->receive();
     } catch (const UsageError& error) {
-      take_result(*index, undecided(in_flight_.at(*index).named, error.what()));
+      result = undecided(in_flight_.at(*index).named, error.what());
     }
+    // What an event throws is no matter of the worker.
+    if (result) take_result(*index, *std::move(result));
     const bool over_time = worker->in_flight() && wall_seconds() > worker->deadline_s();
     if (!dead && !worker->disconnected() && !over_time) return;
     const std::optional<std::int64_t> lost = worker->in_flight();

@@ -395,6 +395,17 @@ TEST(SuiteTest, ASignalBetweenTwoRunsEndsTheNext) {
   EXPECT_EQ(suite.run(source, {}).num_done(), 0);
 }
 
+TEST(SuiteTest, WhatAnEventThrowsEndsTheRunAsItIs) {
+  SuiteEvents events;
+  events.case_done = [](const CaseResult&) { throw UsageError("no space is left"); };
+  try {
+    run_suite(numbered_cases(3), jobs(2), as_expected, events);
+    FAIL() << "nothing was thrown";
+  } catch (const UsageError& error) {
+    EXPECT_STREQ(error.what(), "no space is left");
+  }
+}
+
 TEST(SuiteTest, AnEmptySuiteIsFine) {
   const SuiteResult result = run({}, jobs(4), as_expected);
   EXPECT_EQ(result.summary.num_done(), 0);
