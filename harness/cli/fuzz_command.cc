@@ -17,6 +17,8 @@
 #include "core/check.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/judging.h"
+#include "harness/cli/validators.h"
+#include "harness/fuzz/break/break.h"
 #include "harness/fuzz/campaign/campaign.h"
 #include "harness/fuzz/campaign/campaign_text.h"
 #include "harness/fuzz/campaign/corpus.h"
@@ -76,7 +78,8 @@ std::uint64_t seed_of_the_day() {
   return bits % 1'000'000'000;
 }
 
-void check(FuzzOptions& options) {
+/// What is drawn, with whatever subject and wherever it runs.
+void check_and_choose(FuzzOptions& options) {
   CampaignOptions& campaign = options.campaign;
   check_judging_options(options.judging);
   LOCKSTEP_USAGE(options.judging.backend != "nccl", "lockstep fuzz does not take --backend nccl");
@@ -87,12 +90,33 @@ void check(FuzzOptions& options) {
                  options.judging.against, options.judging.against, sync);
   LOCKSTEP_USAGE(!options.valid_only || !options.broken_only,
                  "--valid and --broken leave nothing; give one of them, or none for both");
+  campaign.space.backend = options.judging.backend;
+  campaign.space.for_peer = !options.judging.against.empty() || sync == "torch";
+  const bool can_break = fuzz::can_break(campaign.space);
+  campaign.only_mode = options.valid_only || options.broken_only || !can_break;
+  if (options.broken_only) campaign.space.mode = Mode::kBroken;
+  LOCKSTEP_USAGE(!options.broken_only || can_break,
+                 "--broken: how scripts with a mistake end is predicted for our DDP alone and in "
+                 "the simulator; leave out --backend, --sync and --against, or --broken");
   LOCKSTEP_USAGE(options.toward.empty() || options.toward == "ulp" || options.toward == "wait",
                  "--toward takes ulp or wait, not '{}'", options.toward);
   LOCKSTEP_USAGE(options.toward != "wait" || options.judging.backend == "sim",
                  "--toward wait is about virtual time: --backend sim");
   LOCKSTEP_USAGE(options.toward != "ulp" || !options.broken_only,
                  "--toward ulp is of no use with --broken: distances are those of valid scripts");
+}
+
+/// False for a folder that is not there or, as a corpus is at first, without a scenario file.
+/// Whatever else is wrong with it, load_scenarios tells.
+bool has_scenarios(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  fs::recursive_directory_iterator it(folder, error), end;
+  for (; !error && it != end; it.increment(error)) {
+    std::error_code ignored;
+    if (it->path().extension() == ".toml" && it->is_regular_file(ignored)) return true;
+  }
+  return error && fs::is_directory(folder, error);
 }
 
 /// Leftovers, then the corpus, then the regressions.
@@ -105,14 +129,16 @@ std::vector<fuzz::Replay> replays(const FuzzOptions& options) {
                  left.path);
       for (NamedCase& named : cases) all.push_back({std::move(named), true});
     } catch (const UsageError& error) {
-      fmt::print(stderr, "lockstep: left behind by a campaign that was killed, and no case: {}\n",
-                 error.what());
+      fmt::print(stderr,
+                 "lockstep: left behind by a campaign that was killed, and no case: {}\n"
+                 "lockstep: remove '{}' to hear no more of it\n",
+                 error.what(), left.path);
     }
   }
   if (options.no_replay) return all;
   std::vector<std::string> folders;
   for (const std::string& folder : {options.corpus, std::string(kRegressions)}) {
-    if (!folder.empty() && std::filesystem::is_directory(folder)) folders.push_back(folder);
+    if (!folder.empty() && has_scenarios(folder)) folders.push_back(folder);
   }
   if (folders.empty()) return all;
   Selection selection;
@@ -169,12 +195,8 @@ int status_of(const CampaignSummary& summary, bool pair_is_missing) {
 }
 
 int fuzz_until_done(FuzzOptions& options) {
-  check(options);
+  check_and_choose(options);
   CampaignOptions& campaign = options.campaign;
-  campaign.space.backend = options.judging.backend;
-  campaign.space.for_peer = !options.judging.against.empty() || campaign.space.sync == "torch";
-  campaign.only_mode = options.valid_only || options.broken_only;
-  if (options.broken_only) campaign.space.mode = Mode::kBroken;
   campaign.seed = options.seed ? *options.seed : seed_of_the_day();
   if (!campaign.num_cases && !campaign.seconds) campaign.num_cases = kCasesByDefault;
   campaign.folder = options.corpus.empty() ? fuzz::scratch_folder() : options.corpus;
@@ -245,7 +267,7 @@ void add_options(CLI::App& command, FuzzOptions& options) {
   command
       .add_option("--time", campaign.seconds,
                   "No case begins after so many seconds; one that runs is finished")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   command.add_option_function<std::string>(
       "--seed", [&](const std::string& text) { options.seed = parse_seed(text); },
       "What the scripts depend on (default: one of the system's choice, which is printed)");
@@ -262,7 +284,9 @@ void add_options(CLI::App& command, FuzzOptions& options) {
   command.add_option("--sync", campaign.space.sync, "ddp (default) or torch");
   command.add_option("--against", options.judging.against,
                      "torch: also run every case with PyTorch's reducer and compare everything");
-  command.add_flag("--valid", options.valid_only, "Scripts without a mistake only");
+  command.add_flag(
+      "--valid", options.valid_only,
+      "Scripts without a mistake only; always so with another backend, sync or against");
   command.add_flag("--broken", options.broken_only, "Scripts with a planted mistake only");
   command.add_option("--ranks-max", campaign.space.ranks_max, "Ranks of a script (default 8)")
       ->check(CLI::Range(1, 64));
@@ -275,20 +299,22 @@ void add_options(CLI::App& command, FuzzOptions& options) {
         campaign.num_shards = static_cast<std::uint64_t>(selection.num_shards);
       },
       "I/N: every Nth script, from the Ith on");
-  command.add_option("--properties", options.judging.properties,
-                     "Relations to other runs that each valid script is held against, of those "
-                     "that apply; -1: all (default 1)");
+  command
+      .add_option("--properties", options.judging.properties,
+                  "Relations to other runs that each valid script is held against, of those "
+                  "that apply; -1: all (default 1)")
+      ->check(CLI::Range(std::int64_t{-1}, std::numeric_limits<std::int64_t>::max()));
   command.add_flag("--keep-going", options.keep_going,
                    "Do not stop at the first finding; of each kind the first is shrunk");
   command.add_option("--findings", campaign.findings_max, "Stop after so many kinds (default 1)")
-      ->check(CLI::PositiveNumber)
+      ->check(above_zero())
       ->excludes("--keep-going");
   command.add_flag("--keep-all", campaign.keep_all, "Shrink and keep every finding of a kind");
   command.add_flag("--no-shrink", options.no_shrink, "Keep findings as they were drawn");
   command
       .add_option("--case-timeout", options.suite.case_timeout_s,
                   "Seconds that a case may take before that is a finding (default 30)")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   command.add_option("--hang-after", options.judging.hang_after_s,
                      "Real transports: seconds without progress that make a deadlock (default 10)");
   command.add_option("--toward", options.toward,

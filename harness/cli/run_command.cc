@@ -13,6 +13,7 @@
 #include "core/check.h"
 #include "harness/cli/commands.h"
 #include "harness/cli/judging.h"
+#include "harness/cli/validators.h"
 #include "harness/report/json_report.h"
 #include "harness/report/junit_report.h"
 #include "harness/report/progress.h"
@@ -205,7 +206,7 @@ void add_options(CLI::App& command, RunOptions& options) {
   command
       .add_option("--case-timeout", options.suite.case_timeout_s,
                   "Seconds that a case may take before it counts as a defect (default 120)")
-      ->check(CLI::PositiveNumber);
+      ->check(above_zero());
   command.add_flag("--fail-fast", options.suite.fail_fast,
                    "Stop at the first case not as expected");
   command.add_flag("--in-process", options.suite.in_process,

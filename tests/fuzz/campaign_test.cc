@@ -258,6 +258,47 @@ TEST(Campaign, WhatAKilledOneLeftBehindComesFirstInTheNext) {
   EXPECT_THAT(leftovers(options.folder), IsEmpty());
 }
 
+TEST(Campaign, AFindingIsOnDiskWhileItIsShrunk) {
+  const TemporaryFolder folder;
+  CampaignOptions options = options_of(folder, 20);
+  options.findings_max = 1;
+  const std::string corpus = options.folder;
+  const JudgeFunction judge = [&](const NamedCase& named) -> CaseResult {
+    if (named.value.world.ranks < 3) return as_expected(named);
+    if (!named.name.empty()) return broken(named, OutcomeKind::kDeadlock);
+    // While it is shrunk: somebody else's eyes.
+    std::int64_t num_on_disk = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(corpus)) {
+      const std::string text = TemporaryFolder::content(entry.path().string());
+      num_on_disk += text.empty() || text == print_case(named.value) ? 0 : 1;
+    }
+    return num_on_disk == 1 ? broken(named, OutcomeKind::kDeadlock) : as_expected(named);
+  };
+  const CampaignResult result = run(options, 1, judge);
+  ASSERT_THAT(result.found, SizeIs(1));
+  EXPECT_GT(result.found[0].shrunk.num_steps, 0);
+  EXPECT_EQ(result.found[0].shrunk.value.world.ranks, 3);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(corpus), {}), 1) << "the finding";
+}
+
+TEST(Campaign, AFindingThatCannotBeWrittenIsToldBeforeTheError) {
+  const TemporaryFolder folder;
+  CampaignOptions options = options_of(folder, 20);
+  options.findings_max = 1;
+  options.shrinks = false;
+  std::vector<Found> told;
+  CampaignEvents events;
+  events.found = [&](const Found&) {
+    std::filesystem::remove_all(options.folder);
+    folder.write("corpus", "a file in its place");
+  };
+  events.shrunk = [&](const Found& found) { told.push_back(found); };
+  EXPECT_THROW(run_campaign(options, {}, two_kinds, events, nullptr), UsageError);
+  ASSERT_THAT(told, SizeIs(1));
+  EXPECT_EQ(told[0].path, "");
+  EXPECT_THAT(describe_found(told[0], false), HasSubstr("not written:\nschema = 1\n"));
+}
+
 TEST(Campaign, ALeftoverThatShowsSomethingIsKeptAsAFinding) {
   const TemporaryFolder folder;
   CampaignOptions options = options_of(folder, 0);

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -82,6 +83,31 @@ TEST(Corpus, FindsInputsOfACampaignThatWasKilledAndNotOfOneThatRuns) {
   ASSERT_THAT(found, SizeIs(1));
   EXPECT_EQ(found[0].text, "in progress\n");
   EXPECT_EQ(found[0].path, folder.path(folder.names().at(0)));
+}
+
+TEST(Corpus, WhatAnotherOfTheSameProcessIdLeftBehindStays) {
+  const TemporaryFolder folder;
+  const std::string name = ".running-" + std::to_string(getpid()) + "-0";
+  folder.write(name, "left behind\n");
+  {
+    RunningInputs running(folder.path());
+    running.begins(0, {"", "", "in progress\n"});
+    EXPECT_THAT(folder.names(), ElementsAre(name, name + "-1"));
+    running.ends(0);
+    EXPECT_THAT(folder.names(), ElementsAre(name));
+    running.begins(0, {"", "", "the next\n"});
+    EXPECT_EQ(TemporaryFolder::content(folder.path(name + "-1")), "the next\n");
+  }
+  EXPECT_THAT(folder.names(), ElementsAre(name));
+  EXPECT_EQ(leftovers(folder.path()).at(0).text, "left behind\n");
+}
+
+TEST(Corpus, APipeOrAFolderIsNoLeftover) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(mkfifo(folder.path(".running-1-0").c_str(), 0600), 0);
+  ASSERT_EQ(mkdir(folder.path(".running-1-1").c_str(), 0700), 0);
+  EXPECT_THAT(leftovers(folder.path()), IsEmpty());
+  EXPECT_THAT(folder.names(), SizeIs(2));
 }
 
 TEST(Corpus, AnInputOfNothingIsNoLeftover) {

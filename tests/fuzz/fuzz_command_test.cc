@@ -142,6 +142,26 @@ TEST_F(FuzzCommandTest, AnInvalidCorpusIsAnErrorWithItsPlaceBeforeAnythingRuns) 
   expect_refused("--cases 5 --corpus corpus", "corpus/wrong.toml:2:");
 }
 
+TEST_F(FuzzCommandTest, ACorpusMayBeWithoutAnyFile) {
+  std::filesystem::create_directory(folder_.path("corpus"));
+  for (int i = 0; i < 2; ++i) {
+    const ProgramResult result = fuzz("--cases 2 --seed 1 --corpus corpus");
+    EXPECT_EQ(result.exit_status, 0) << result.err;
+    EXPECT_TRUE(std::filesystem::is_empty(folder_.path("corpus")));
+  }
+}
+
+TEST_F(FuzzCommandTest, OverGlooScriptsAreValidOnes) {
+  const ProgramResult result = fuzz("--cases 2 --seed 1 --ranks-max 2 --backend gloo");
+  EXPECT_EQ(result.exit_status, 0) << result.out << result.err;
+  EXPECT_THAT(result.out, HasSubstr("Cases: 2, 2 valid, 0 broken."));
+  expect_refused("--backend gloo --broken", "leave out --backend");
+}
+
+TEST_F(FuzzCommandTest, ADiskThatIsFullIsToldAsThat) {
+  expect_refused("--cases 2 --seed 1 --json-lines /dev/full", "cannot write '/dev/full'");
+}
+
 TEST_F(FuzzCommandTest, ShardsTryDifferentScripts) {
   std::set<int> all;
   for (const char* shard : {"1/2", "2/2"}) {
@@ -167,7 +187,9 @@ TEST_F(FuzzCommandTest, AnEmptyPairIsStatus1WhereThatIsAskedFor) {
 TEST_F(FuzzCommandTest, RefusesOptionsThatMakeNoSense) {
   expect_refused("--seed x", "--seed takes an integer");
   expect_refused("--cases -1", "--cases");
-  expect_refused("--time 0", "--time");
+  expect_refused("--time 0", "--time: must be a number above 0, not '0'");
+  expect_refused("--time nan", "--time: must be a number above 0, not 'nan'");
+  expect_refused("--properties -2", "--properties");
   expect_refused("--jobs 0", "--jobs");
   expect_refused("--shard 3/2", "--shard takes I/N");
   expect_refused("--valid --broken", "leave nothing");

@@ -143,6 +143,10 @@ ModelSpec normalised_model() {
   return model;
 }
 
+bool can_break(const Space& space) {
+  return space.sync == "ddp" && space.backend == "sim" && !space.for_peer;
+}
+
 std::vector<std::string> mistakes() {
   std::vector<std::string> names(std::begin(kOptions), std::end(kOptions));
   for (const FaultKind& kind : kFaultKinds) names.emplace_back(kind.name);
@@ -153,8 +157,6 @@ std::vector<std::string> mistakes() {
 }
 
 namespace {
-
-bool has_predictions(const Space& space) { return space.sync == "ddp" && space.backend == "sim"; }
 
 Case with_mistake(const Case& drawn, const std::string& mistake) {
   Case value = settled(drawn);
@@ -171,7 +173,7 @@ Case with_mistake(const Case& drawn, const std::string& mistake) {
 }  // namespace
 
 bool plant(Case& value, const Space& space, const std::string& mistake, const rc::Random& random) {
-  if (!has_predictions(space)) {
+  if (!can_break(space)) {
     return false;
   }
   const Case drawn = value;
@@ -181,7 +183,7 @@ bool plant(Case& value, const Space& space, const std::string& mistake, const rc
 }
 
 bool plant(Case& value, const Space& space, const rc::Random& random) {
-  if (!has_predictions(space)) {
+  if (!can_break(space)) {
     return false;
   }
   const Case drawn = value;

@@ -17,11 +17,14 @@ namespace lockstep::harness::fuzz {
 /// "uneven_inputs", "join_throw", "own_init").
 std::vector<std::string> mistakes();
 
+/// Whether broken scripts are predicted for `space`: for our DDP in the simulator, where all is
+/// compared that ranks meet in, and with nobody beside it, for a peer makes mistakes of its own.
+bool can_break(const Space& space);
+
 /// Draws one of them into `value`, whose model, data and options give way to such as let it be seen
 /// for certain; of the valid script ranks, seed, schedule and dtype stay, and what of the rest the
 /// mistake allows. The same for one state of `random` on every machine.
-/// False where it has no place, or is of a kind that `space` has no prediction for: broken scripts
-/// are predicted for our DDP in the simulator, where all is compared that ranks meet in.
+/// False unless can_break(space).
 bool plant(Case& value, const Space& space, const rc::Random& random);
 
 /// The same for one of mistakes().

@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "core/error.h"
 #include "core/rng.h"
 #include "harness/fuzz/campaign/corpus.h"
 #include "harness/fuzz/campaign/journal.h"
@@ -51,6 +52,7 @@ class Campaign final : public CaseSource {
       : options_(options),
         events_(events),
         pairs_(pairs),
+        jobs_(suite.jobs),
         suite_(suite, judge),
         running_(options.folder),
         journal_(options.json_lines) {
@@ -193,20 +195,33 @@ class Campaign final : public CaseSource {
     if (!is_drawn && !given.is_leftover) {
       found.path = given.origin.file;
     } else {
-      if (options_.shrinks && summary_.signal == 0) {
-        found.shrunk = shrink(given.named.value, raw.result, judge_many(), options_.shrink_limits);
-        if (summary_.signal != 0) found.shrunk.is_minimal = false;
+      try {
+        shrink_and_write(raw, found);
+      } catch (const UsageError&) {
+        if (events_.shrunk) events_.shrunk(found);  // It is seen, at least.
+        throw;
       }
-      const std::string origin =
-          is_drawn ? fmt::format("case {} of seed {}", *given.origin.index, options_.seed)
-                   : "left behind by a campaign that was killed";
-      found.path = write_finding(options_.folder, found.kind, {found.kind + ": " + origin},
-                                 print_case(found.shrunk.value));
-      found.shrunk.result.file = found.path;
-      found.shrunk.result.name.clear();
     }
     if (given.is_leftover) unlink(given.origin.file.c_str());
     if (events_.shrunk) events_.shrunk(found);
+  }
+
+  /// Shrinking takes long, and whatever ends it the finding must not be lost: until what comes of
+  /// it is written, it is on disk like a case in progress.
+  void shrink_and_write(const Raw& raw, Found& found) {
+    const std::optional<std::uint64_t>& index = raw.given.origin.index;
+    if (index) running_.begins(jobs_, {"", "", print_case(found.shrunk.value)});
+    if (options_.shrinks && summary_.signal == 0) {
+      found.shrunk = shrink(found.shrunk.value, raw.result, judge_many(), options_.shrink_limits);
+      if (summary_.signal != 0) found.shrunk.is_minimal = false;
+    }
+    const std::string origin = index ? fmt::format("case {} of seed {}", *index, options_.seed)
+                                     : "left behind by a campaign that was killed";
+    found.path = write_finding(options_.folder, found.kind, {found.kind + ": " + origin},
+                               print_case(found.shrunk.value));
+    found.shrunk.result.file = found.path;
+    found.shrunk.result.name.clear();
+    running_.ends(jobs_);
   }
 
   /// Judges in the same processes. After a signal nothing shows anything.
@@ -232,6 +247,7 @@ class Campaign final : public CaseSource {
   const CampaignOptions& options_;
   const CampaignEvents& events_;
   PairTable* const pairs_;  ///< may be null; outlives this
+  const std::int64_t jobs_;
   Suite suite_;
   RunningInputs running_;
   Journal journal_;

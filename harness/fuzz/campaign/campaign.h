@@ -45,7 +45,7 @@ struct Found {
   std::string kind;
   std::string name;  ///< "case 17", or the label of a replayed case
   Shrunk shrunk;
-  std::string path;
+  std::string path;  ///< empty: it could not be written
 };
 
 /// What came of a campaign.

@@ -32,7 +32,7 @@ std::string describe_found(const Found& found, bool was_to_shrink) {
                        found.shrunk.num_judged,
                        found.shrunk.is_minimal ? "" : "; ended early, so it may get smaller");
   }
-  out += fmt::format("  {}:\n", printable(found.path));
+  out += fmt::format("  {}:\n", found.path.empty() ? "not written" : printable(found.path));
   return out + print_case(found.shrunk.value);
 }
 

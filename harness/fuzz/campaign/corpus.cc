@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -14,6 +15,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <ostream>
 
 #include "core/check.h"
@@ -52,13 +54,39 @@ struct flock whole_file() {
   return lock;
 }
 
-bool is_in_use(const fs::path& path) {
-  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (fd < 0) return true;  // Not ours to judge.
+/// A new file that this process has locked, under a name that nobody has: process ids come again,
+/// in containers always.
+int make_running(const std::string& folder, std::int64_t slot, std::string& path) {
+  for (int i = 0;; ++i) {
+    const std::string name = fmt::format("{}{}-{}", kRunningPrefix, getpid(), slot);
+    path = (fs::path(folder) / (i == 0 ? name : fmt::format("{}-{}", name, i))).string();
+    const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (fd < 0 && errno == EEXIST) continue;
+    LOCKSTEP_USAGE(fd >= 0, "cannot write '{}': {}", path, std::strerror(errno));
+    struct flock lock = whole_file();
+    fcntl(fd, F_SETLKW, &lock);
+    struct stat info {};
+    if (fstat(fd, &info) == 0 && info.st_nlink > 0) return fd;
+    close(fd);  // Before it was locked it was taken for left behind, and removed.
+  }
+}
+
+/// The text of a file of a campaign that runs no more; nothing where it runs, or for what is no
+/// such file. An empty one is removed.
+std::optional<std::string> read_leftover(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return std::nullopt;
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return std::nullopt;  // Not ours to judge.
+  std::optional<std::string> text;
   struct flock lock = whole_file();
-  const bool locked = fcntl(fd, F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+  if (fcntl(fd, F_SETLK, &lock) == 0) {
+    std::ifstream file(path, std::ios::binary);
+    text.emplace(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+    if (text->empty()) unlink(path.c_str());
+  }
   close(fd);
-  return locked;
+  return text;
 }
 
 }  // namespace
@@ -88,14 +116,8 @@ std::vector<Leftover> leftovers(const std::string& folder) {
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
     if (entry.path().filename().string().rfind(kRunningPrefix, 0) != 0) continue;
-    if (is_in_use(entry.path())) continue;
-    std::ifstream file(entry.path(), std::ios::binary);
-    const std::string text(std::istreambuf_iterator<char>(file), {});
-    if (text.empty()) {
-      fs::remove(entry.path(), error);
-    } else {
-      found.push_back({entry.path().string(), text});
-    }
+    std::optional<std::string> text = read_leftover(entry.path());
+    if (text && !text->empty()) found.push_back({entry.path().string(), *std::move(text)});
   }
   std::sort(found.begin(), found.end(),
             [](const Leftover& a, const Leftover& b) { return a.path < b.path; });
@@ -103,11 +125,7 @@ std::vector<Leftover> leftovers(const std::string& folder) {
 }
 
 RunningInputs::~RunningInputs() {
-  for (std::size_t slot = 0; slot < fds_.size(); ++slot) {
-    if (fds_[slot] < 0) continue;
-    unlink(paths_[slot].c_str());
-    close(fds_[slot]);
-  }
+  for (std::size_t slot = 0; slot < fds_.size(); ++slot) ends(static_cast<std::int64_t>(slot));
 }
 
 void RunningInputs::begins(std::int64_t slot, const CaseText& text) {
@@ -118,18 +136,23 @@ void RunningInputs::begins(std::int64_t slot, const CaseText& text) {
   }
   if (fds_[at] < 0) {
     make_folder(folder_);
-    paths_[at] =
-        (fs::path(folder_) / fmt::format("{}{}-{}", kRunningPrefix, getpid(), slot)).string();
-    fds_[at] = open(paths_[at].c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    LOCKSTEP_USAGE(fds_[at] >= 0, "cannot write '{}': {}", paths_[at], std::strerror(errno));
-    struct flock lock = whole_file();
-    fcntl(fds_[at], F_SETLK, &lock);
+    fds_[at] = make_running(folder_, slot, paths_[at]);
   }
+  errno = 0;
   // In this order: what lies there is nothing or the whole text of one case.
   const bool written =
       ftruncate(fds_[at], 0) == 0 && pwrite(fds_[at], text.text.data(), text.text.size(), 0) ==
                                          static_cast<ssize_t>(text.text.size());
-  LOCKSTEP_USAGE(written, "cannot write '{}': {}", paths_[at], std::strerror(errno));
+  LOCKSTEP_USAGE(written, "cannot write '{}': {}", paths_[at],
+                 errno != 0 ? std::strerror(errno) : "no space is left");
+}
+
+void RunningInputs::ends(std::int64_t slot) {
+  const auto at = static_cast<std::size_t>(slot);
+  if (fds_.size() <= at || fds_[at] < 0) return;
+  unlink(paths_[at].c_str());
+  close(fds_[at]);
+  fds_[at] = -1;
 }
 
 }  // namespace lockstep::harness::fuzz

@@ -30,9 +30,9 @@ struct Leftover {
 /// Those of campaigns that are not running any more; empty ones are removed.
 std::vector<Leftover> leftovers(const std::string& folder);
 
-/// The inputs of the cases in progress, one file for each slot of a suite: `.running-PID-SLOT`.
-/// They are there before the case runs, so that whatever ends all processes leaves them behind;
-/// the destructor takes them away.
+/// The inputs of the cases in progress, one file for each slot of a suite: `.running-PID-SLOT`, or
+/// with another number behind it where that is left behind. They are there before the case runs,
+/// so that whatever ends all processes leaves them behind; the destructor takes them away.
 class RunningInputs {
  public:
   explicit RunningInputs(std::string folder) : folder_(std::move(folder)) {}
@@ -42,6 +42,8 @@ class RunningInputs {
 
   /// Errors: UsageError if it cannot be written.
   void begins(std::int64_t slot, const CaseText& text);
+  /// Takes the file of a slot away, if there is one.
+  void ends(std::int64_t slot);
 
  private:
   const std::string folder_;
