@@ -233,16 +233,10 @@ class Trainer {
   // Dropout draws from LibTorch's generator, which is set anew for each replica.
   std::vector<std::vector<at::Tensor>> run_forward(const std::vector<ReplicaInput>& inputs,
                                                    const DrawPlace& place, bool sync) {
-    std::vector<std::vector<at::Tensor>> outputs;
-    if (script_.bypasses()) {
-      for (const ReplicaInput& input : inputs) {
-        outputs.push_back(parts_.replicas[input.replica].model->forward(input.input, *input.route));
-      }
-      return outputs;
-    }
     if (!uses_dropout_ && !parts_.program.separate_forwards) {
-      return parts_.sync.forward(inputs, sync);
+      return forward_of(inputs, sync);
     }
+    std::vector<std::vector<at::Tensor>> outputs;
     for (const ReplicaInput& input : inputs) {
       const RankProgram& program = *parts_.replicas[input.replica].program;
       CounterRng rng(parts_.program.value.seed, RngStream::kDropout, program.noise_rank,
@@ -252,7 +246,20 @@ class Trainer {
       }
       at::Generator generator = at::detail::getDefaultCPUGenerator();
       generator.set_current_seed(rng.next());
-      outputs.push_back(std::move(parts_.sync.forward({input}, sync).front()));
+      outputs.push_back(std::move(forward_of({input}, sync).front()));
+    }
+    return outputs;
+  }
+
+  // Through the wrapper, or past it.
+  std::vector<std::vector<at::Tensor>> forward_of(const std::vector<ReplicaInput>& inputs,
+                                                  bool sync) {
+    if (!script_.bypasses()) {
+      return parts_.sync.forward(inputs, sync);
+    }
+    std::vector<std::vector<at::Tensor>> outputs;
+    for (const ReplicaInput& input : inputs) {
+      outputs.push_back(parts_.replicas[input.replica].model->forward(input.input, *input.route));
     }
     return outputs;
   }

@@ -51,7 +51,7 @@ const char* why_agreement_fails(const Facts& facts, const AtSpec& at) {
   if (at.when == "after_backward" && train.zero_grad == "never") return "what was reduced stays";
   const bool shorter =
       any_event(facts.value, [](const AtSpec& other) { return other.micro_batches.has_value(); });
-  if (at.when == "after_forward" && facts.windows && shorter) {
+  if (at.when == "after_forward" && facts.local_passes && shorter) {
     return "leaves the reducer armed (E14)";
   }
   if (at.ranks.empty() && !at.retry) return nullptr;
@@ -66,7 +66,7 @@ const char* why_agreement_fails(const Facts& facts, const AtSpec& at) {
 
 const char* why_retry_is_wrong(const Facts& facts, const AtSpec& at) {
   const TrainSpec& train = facts.value.train;
-  if (at.when == "after_forward" && facts.windows) return "leaves the reducer armed (E14)";
+  if (at.when == "after_forward" && facts.local_passes) return "leaves the reducer armed (E14)";
   if (train.zero_grad == "never") return "the first attempt's gradients stay";
   if (facts.buffers || facts.exchanges) return "the first attempt's statistics stay";
   if (at.when == "after_backward" && facts.value.ddp.gradient_as_bucket_view &&
@@ -89,7 +89,7 @@ const char* why_evaluation_is_wrong(const Facts& facts, const AtSpec& at) {
   }
   if (!at.evaluate_with_gradients) return nullptr;
   if (at.when == "after_forward") return "arms for another graph (E12)";
-  if (facts.windows || facts.value.ddp.join != "off") return "leaves the reducer armed (E14)";
+  if (facts.local_passes || facts.value.ddp.join != "off") return "leaves the reducer armed (E14)";
   return nullptr;
 }
 
@@ -351,7 +351,7 @@ const char* why_event_is_wrong(const Facts& facts, const AtSpec& at) {
   if (at.ascend > 0.0) return why_ascent_is_wrong(facts, at);
   if (at.detach) {
     if (facts.value.ddp.join != "off") return "joined ranks wait";
-    return facts.windows ? "leaves the reducer armed (E14)" : why_not_everywhere(at);
+    return facts.local_passes ? "leaves the reducer armed (E14)" : why_not_everywhere(at);
   }
   if (at.keep_gradients) {
     const bool none = at.steps == std::vector<std::int64_t>{0};

@@ -33,6 +33,7 @@ Facts::Facts(const Case& of)
   const TrainSpec& train = of.train;
   const bool all = train.sync_on == "every" || train.no_sync_covers == "backward";
   windows = !all && (train.micro_batches > 1 || train.sync_on == "never");
+  local_passes = windows || any_event(value, [](const AtSpec& at) { return at.ascend > 0.0; });
   every = all && train.micro_batches > 1;
   tracked_.assign(plan.slots.size(), false);
   for (const ParameterSlot& slot : plan.slots) {

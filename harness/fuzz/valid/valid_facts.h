@@ -40,6 +40,7 @@ struct Facts {
   std::int64_t forward;  ///< samples of a forward
   bool reduces;          ///< gradients are reduced inside backward
   bool windows;          ///< some backward of a step does not synchronise
+  bool local_passes;     ///< windows, or first passes of an ascent
   bool every;            ///< every backward synchronises, and a step has several
 
  private:
