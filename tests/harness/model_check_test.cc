@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What check_model and check_route find, and what is known of a model without building it.
+// What check_model finds, and what is known of a model without building it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +10,7 @@
 #include "core/error.h"
 #include "harness/block_spec.h"
 #include "harness/model.h"
+#include "tests/harness/sample_models.h"
 
 namespace lockstep::harness {
 namespace {
@@ -17,30 +18,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-/// A trunk, an inner stage of two branches that are added, and two heads.
-ModelSpec branching() {
-  ModelSpec model;
-  model.kind = "graph";
-  model.blocks = {{"trunk", "linear 6 4"}, {"left", "linear 4 4"},   {"right", "same left"},
-                  {"act", "relu"},         {"vision", "linear 4 3"}, {"text", "linear 4 2 no_bias"},
-                  {"spare", "linear 9 9"}};
-  model.forward = {{"trunk"}, {"left", "right"}, {"act"}, {"vision", "text"}};
-  return model;
-}
-
-ModelSpec graph(std::vector<std::pair<std::string, std::string>> blocks) {
-  ModelSpec model;
-  model.kind = "graph";
-  model.blocks = std::move(blocks);
-  return model;
-}
-
-/// The only finding there is; fails if there are more or none.
-ModelFinding only(const std::vector<ModelFinding>& findings) {
-  EXPECT_EQ(findings.size(), 1U);
-  return findings.empty() ? ModelFinding{} : findings[0];
-}
 
 TEST(BlockSpecTest, ReadsEveryKind) {
   const BlockSpec linear = parse_block("linear 4 8 no_bias").spec;
@@ -343,56 +320,6 @@ TEST(ModelUsesTest, CountsOnlyBlocksThatRunAndDropSomething) {
   EXPECT_TRUE(uses_batch_norm(model));
   model.blocks[7].second = "dropout 0";
   EXPECT_FALSE(uses_dropout(model));
-}
-
-Route skip(std::vector<std::string> blocks) { return {std::move(blocks), "", {}, {}}; }
-
-TEST(CheckRouteTest, AllowsWhatKeepsShapes) {
-  const DataSpec data;
-  EXPECT_THAT(check_route(branching(), data, {}), IsEmpty());
-  EXPECT_THAT(check_route(branching(), data, skip({"left"})), IsEmpty());
-  EXPECT_THAT(check_route(branching(), data, skip({"left", "right", "act"})), IsEmpty());
-  EXPECT_THAT(check_route(branching(), data, skip({"vision"})), IsEmpty());
-}
-
-TEST(CheckRouteTest, NamesWhatDoesNotExistOrIsNeverUsed) {
-  const ModelFinding unknown = only(check_route(branching(), DataSpec{}, skip({"visoin"})));
-  EXPECT_EQ(unknown.key, "skip");
-  EXPECT_THAT(unknown.message, HasSubstr("vision, text"));
-  EXPECT_EQ(only(check_route(branching(), DataSpec{}, skip({"spare"}))).key, "skip");
-  EXPECT_EQ(only(check_route(branching(), DataSpec{}, {{}, "spare", {}, {}})).key, "exit_after");
-}
-
-TEST(CheckRouteTest, RefusesShapesThatDoNotFitWithoutTheBlock) {
-  const ModelFinding finding = only(check_route(branching(), DataSpec{}, skip({"trunk"})));
-  EXPECT_EQ(finding.key, "skip");
-  EXPECT_THAT(finding.message, HasSubstr("\"left\" does not fit"));
-}
-
-TEST(CheckRouteTest, RefusesToSkipEveryHead) {
-  const ModelFinding finding = only(check_route(branching(), DataSpec{}, skip({"vision", "text"})));
-  EXPECT_THAT(finding.message, HasSubstr("every head"));
-}
-
-TEST(CheckRouteTest, TheOnlyHeadMayBeSkippedWhereItsInputFitsTheTargets) {
-  EXPECT_THAT(
-      check_route(graph({{"a", "linear 4 3"}, {"b", "linear 3 3"}}), DataSpec{}, skip({"b"})),
-      IsEmpty());
-  EXPECT_THAT(
-      only(check_route(graph({{"a", "linear 4 3"}, {"b", "linear 3 2"}}), DataSpec{}, skip({"b"})))
-          .message,
-      HasSubstr("would be [3], but the targets of head 0 are [2]"));
-}
-
-TEST(CheckRouteTest, AnEarlyExitYieldsHeadZeroSoMustHaveItsShape) {
-  ModelSpec model = branching();
-  const ModelFinding misfit = only(check_route(model, DataSpec{}, {{}, "left", {}, {}}));
-  EXPECT_EQ(misfit.key, "exit_after");
-  EXPECT_THAT(misfit.message, HasSubstr("would be [4], but the targets of head 0 are [3]"));
-  model.blocks[4].second = "linear 4 4";
-  EXPECT_THAT(check_route(model, DataSpec{}, {{}, "left", {}, {}}), IsEmpty());
-  EXPECT_THAT(only(check_route(model, DataSpec{}, {{}, "text", {}, {}})).message,
-              HasSubstr("last stage"));
 }
 
 TEST(ModelCheckTest, WhereTheModelHasNothingItSaysSo) {
