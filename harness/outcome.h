@@ -142,7 +142,7 @@ struct PeerComparison {
   std::string reason;                    ///< why differences are intended; empty: none is
 };
 
-/// A relation between two runs that was looked at and does not hold (fuzz/properties/properties.h).
+/// A relation between two runs that was looked at and does not hold (fuzz/properties.h).
 struct BrokenProperty {
   std::string name;        ///< "bucket_cap", "world_size_one", ...
   std::string difference;  ///< one sentence: what differs, and where
