@@ -182,7 +182,9 @@ void print_found(const fuzz::Found& found, const FuzzOptions& options) {
   const bool of_property = found.kind.rfind("property/", 0) == 0;
   judging.properties = of_property ? -1 : 0;
   text.replay_options = replay_options(judging, {});
-  fmt::print(options.text(), "{}{}\n", describe_case(found.shrunk.result, text),
+  // What was not written cannot be replayed: the script is all there is to tell.
+  fmt::print(options.text(), "{}{}\n",
+             found.path.empty() ? "" : describe_case(found.shrunk.result, text),
              fuzz::describe_found(found, options.campaign.shrinks));
   std::fflush(options.text());
 }

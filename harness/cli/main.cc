@@ -3,11 +3,14 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <string>
 #include <vector>
 
+#include "core/check.h"
 #include "core/error.h"
 #include "harness/cli/commands.h"
 #include "harness/scenario.h"
@@ -35,9 +38,16 @@ std::string subcommand_error(const CLI::App& app, int argc, char** argv) {
                      did_you_mean(argv[1], names));
 }
 
+/// Errors: UsageError if something that was printed did not arrive.
+void end_output() {
+  LOCKSTEP_USAGE(std::fflush(stdout) == 0 && std::ferror(stdout) == 0,
+                 "cannot write to the standard output: {}", std::strerror(errno));
+}
+
 int run(CLI::App& app, int argc, char** argv, const int& exit_status) {
   try {
     app.parse(argc, argv);
+    end_output();
     return exit_status;
   } catch (const CLI::ParseError& error) {
     // --help and --version come this way, with status 0.

@@ -160,6 +160,7 @@ TEST_F(FuzzCommandTest, OverGlooScriptsAreValidOnes) {
 
 TEST_F(FuzzCommandTest, ADiskThatIsFullIsToldAsThat) {
   expect_refused("--cases 2 --seed 1 --json-lines /dev/full", "cannot write '/dev/full'");
+  expect_refused("--cases 1 --seed 1 > /dev/full", "cannot write to the standard output: No space");
 }
 
 TEST_F(FuzzCommandTest, ShardsTryDifferentScripts) {
