@@ -2,6 +2,8 @@
 // The list of properties, and which of them a case is held against.
 #include "harness/fuzz/properties/properties.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 
 #include "core/rng.h"
@@ -13,18 +15,6 @@
 #include "harness/scenario.h"
 
 namespace lockstep::harness::fuzz {
-namespace {
-
-// FNV-1a, of 64 bits.
-std::uint64_t hash_of(const std::string& text) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
-  for (const char c : text) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
-  }
-  return hash;
-}
-
-}  // namespace
 
 const std::vector<Property>& properties() {
   static const std::vector<Property> kProperties = [] {
@@ -52,7 +42,8 @@ std::vector<BrokenProperty> broken_properties(const Case& value, Executor& execu
     }
   }
   if (count > 0 && count < static_cast<std::int64_t>(chosen.size())) {
-    CounterRng rng(hash_of(print_case(value)), RngStream::kFuzz);
+    const std::string text = print_case(value);
+    CounterRng rng(XXH3_64bits(text.data(), text.size()), RngStream::kFuzz);
     std::vector<const Property*> few;
     for (const std::int64_t at : rng.permutation(static_cast<std::int64_t>(chosen.size()))) {
       few.push_back(chosen[static_cast<std::size_t>(at)]);
