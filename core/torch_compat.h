@@ -40,6 +40,9 @@ auto make_node(Args&&... args) {
 #endif
 }
 
+/// Whether `Optimizer::zero_grad` leaves gradients undefined (2.0 on) or zeroes them in place (M3).
+inline constexpr bool kOptimizerZeroGradSetsNone = TORCH_VERSION_MAJOR >= 2;
+
 /// While it lives, LibTorch's warnings on this thread go nowhere.
 class NoWarnings {
  private:

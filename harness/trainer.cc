@@ -12,6 +12,7 @@
 
 #include "core/check.h"
 #include "core/rng.h"
+#include "core/torch_compat.h"
 #include "harness/gradients.h"
 #include "harness/losses.h"
 #include "harness/script.h"
@@ -343,8 +344,10 @@ class Trainer {
       parts_.optimizer.zero_grad();
       return;
     }
+    const bool to_none = train_.zero_grad == "none" || (train_.zero_grad == "optimizer" &&
+                                                        compat::kOptimizerZeroGradSetsNone);
     for (NamedParameters& of_replica : parameters_) {
-      clear_gradients(of_replica.tensors, train_.zero_grad == "none");
+      clear_gradients(of_replica.tensors, to_none);
     }
   }
 
