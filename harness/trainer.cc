@@ -344,8 +344,8 @@ class Trainer {
       parts_.optimizer.zero_grad();
       return;
     }
-    const bool to_none = train_.zero_grad == "none" || (train_.zero_grad == "optimizer" &&
-                                                        compat::kOptimizerZeroGradSetsNone);
+    const bool to_none = train_.zero_grad == "none" ||
+                         (train_.zero_grad == "optimizer" && compat::kOptimizerZeroGradSetsNone);
     for (NamedParameters& of_replica : parameters_) {
       clear_gradients(of_replica.tensors, to_none);
     }
