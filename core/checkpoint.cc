@@ -81,8 +81,11 @@ bool any_needs_gradient(const variable_list& tensors) {
 void check_leaves(const variable_list& outputs, const variable_list& listed) {
   std::unordered_set<const torch::autograd::Node*> seen;
   std::vector<const torch::autograd::Node*> open;
+  // A leaf that is an output has its node for as long as somebody holds it.
+  std::vector<torch::autograd::Edge> roots;
   for (const at::Tensor& output : outputs) {
-    open.push_back(torch::autograd::impl::gradient_edge(output).function.get());
+    roots.push_back(torch::autograd::impl::gradient_edge(output));
+    open.push_back(roots.back().function.get());
   }
   while (!open.empty()) {
     const torch::autograd::Node* node = open.back();

@@ -23,9 +23,12 @@ std::vector<Use> search_uses(const std::vector<at::Tensor*>& outputs,
       open.push_back(node);
     }
   };
+  // A leaf that is an output has its node for as long as somebody holds it.
+  std::vector<torch::autograd::Edge> roots;
   for (const at::Tensor* output : outputs) {
     if (output->defined() && output->requires_grad()) {
-      visit(torch::autograd::impl::gradient_edge(*output).function.get());
+      roots.push_back(torch::autograd::impl::gradient_edge(*output));
+      visit(roots.back().function.get());
     }
   }
   const auto num_parameters = static_cast<std::int64_t>(accumulators.size());

@@ -81,8 +81,11 @@ std::vector<bool> lie_behind(const std::vector<at::Tensor>& outputs,
       open.push_back(node);
     }
   };
+  // A leaf that is an output has its node for as long as somebody holds it.
+  std::vector<torch::autograd::Edge> roots;
   for (const at::Tensor& output : outputs) {
-    meet(torch::autograd::impl::gradient_edge(output));
+    roots.push_back(torch::autograd::impl::gradient_edge(output));
+    meet(roots.back());
   }
   while (!open.empty()) {
     const torch::autograd::Node* node = open.back();

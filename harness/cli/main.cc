@@ -73,6 +73,9 @@ int main_function(int argc, char** argv) {
       "Runs scripted trainings under a data-parallel implementation and under one process, and "
       "compares them after every step.",
       "lockstep");
+#if CLI11_VERSION_MAJOR > 2 || (CLI11_VERSION_MAJOR == 2 && CLI11_VERSION_MINOR >= 5)
+  app.get_formatter()->enable_footer_formatting(false);  // it would join the lines of examples
+#endif
   app.footer(kExample);
   app.require_subcommand(1);
   int exit_status = kAllAsExpected;

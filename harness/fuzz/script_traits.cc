@@ -74,6 +74,10 @@ bool hook_casts(const Case& value) {
   return value.ddp.hook == "fp16_compress" || value.ddp.hook == "bf16_compress";
 }
 
+bool hook_goes_local(const Case& value) {
+  return value.ddp.hook == "noop" || value.ddp.hook == "post_local_sgd";
+}
+
 bool hook_is_elementwise(const Case& value) {
   return hook_averages(value) || hook_casts(value) || value.ddp.hook == "noop";
 }

@@ -45,6 +45,8 @@ bool divides_by_power_of_two(const Case& value);
 bool hook_averages(const Case& value);
 /// It rounds gradients to another type and then averages them.
 bool hook_casts(const Case& value);
+/// It leaves gradients to their ranks: at once, or after a first step (N3).
+bool hook_goes_local(const Case& value);
 /// It treats every number on its own, and zeros stay zeros; it may also leave them as they are.
 bool hook_is_elementwise(const Case& value);
 

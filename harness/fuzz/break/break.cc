@@ -14,8 +14,13 @@ namespace lockstep::harness::fuzz {
 
 namespace {
 
-constexpr const char* kOptions[] = {"missing_find_unused", "changing_static_graph", "uneven_inputs",
-                                    "join_throw", "own_init"};
+constexpr const char* kOptions[] = {"missing_find_unused",
+                                    "changing_static_graph",
+                                    "uneven_inputs",
+                                    "join_throw",
+                                    "own_init",
+                                    "local_hook",
+                                    "ready_twice"};
 
 bool is_option(const std::string& mistake) {
   return std::find(std::begin(kOptions), std::end(kOptions), mistake) != std::end(kOptions);
@@ -140,6 +145,17 @@ ModelSpec normalised_model() {
   model.blocks = {{"a", linear(3, width)},
                   {"norm", "batch_norm " + std::to_string(width)},
                   {"b", linear(width, 2)}};
+  return model;
+}
+
+ModelSpec recomputed_model() {
+  const std::string width = std::to_string(number(2, 4));
+  ModelSpec model;
+  model.kind = "graph";
+  model.blocks = {{"a", "linear 3 " + width},
+                  {"b", "linear " + width + " " + width + " checkpoint_reentrant"},
+                  {"again", "same b"},
+                  {"c", "linear " + width + " 2"}};
   return model;
 }
 

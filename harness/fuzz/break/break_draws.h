@@ -40,5 +40,6 @@ void plant_option(Case& value, const std::string& option);
 /// Models in which some mistakes have something to spoil.
 ModelSpec branches_model();    ///< trunk, branches "left" and "right" that are added up or heads
 ModelSpec normalised_model();  ///< with a batch_norm, and so with buffers
+ModelSpec recomputed_model();  ///< with a re-entrant checkpoint that is used twice
 
 }  // namespace lockstep::harness::fuzz

@@ -156,6 +156,17 @@ void plant_option(Case& value, const std::string& option) {
     value.faults.push_back(fault);
     return;
   }
+  if (option == "local_hook") {
+    value.ddp.hook = any_of<std::string>({"noop", "post_local_sgd"});
+    value.train.steps = std::max<std::int64_t>(value.train.steps, 2);
+    return;
+  }
+  if (option == "ready_twice") {
+    value.model = recomputed_model();
+    value.ddp.find_unused_parameters = false;
+    value.ddp.static_graph = false;
+    return;
+  }
   value.model = branches_model();
   value.ddp.find_unused_parameters = false;
   value.ddp.static_graph = option == "changing_static_graph";

@@ -44,7 +44,7 @@ void draw_join(Case& value, Dice& dice) {
   TrainSpec& train = value.train;
   train.steps_of_rank.clear();
   value.ddp.join = "off";
-  if (!dice.chance(22)) return;
+  if (!dice.chance(35)) return;
   value.ddp.join = dice.one_of(
       {"divide_by_initial", "divide_by_active", "divide_by_initial", "divide_by_active", "throw"});
   if (value.ddp.join == "throw" || dice.chance(10)) return;

@@ -30,8 +30,8 @@ class Graph {
         complex_(model_.dtype == "float32" && !exact_ && dice.chance(10)),
         sparse_(dice.chance(60)),
         checkpoints_(dice.chance(25)),
-        batch_norm_(!exact_ && dice.chance(14)),
-        sync_batch_norm_(!exact_ && !batch_norm_ && dice.chance(12)),
+        batch_norm_(!exact_ && dice.chance(25)),
+        sync_batch_norm_(!exact_ && !batch_norm_ && dice.chance(15)),
         dropout_(!sync_batch_norm_ && dice.chance(12)),
         all_to_all_(!dropout_ && dice.chance(8)) {}
 
@@ -44,6 +44,10 @@ class Graph {
       } else {
         single();
       }
+    }
+    // Buffers are what broadcasts, join and reloads have to carry beside parameters.
+    if (flow_ != Flow::kTokens && batch_norm_) {
+      model_.forward.push_back({kept(of_width("batch_norm"))});
     }
     heads();
     spare();
@@ -146,7 +150,7 @@ class Graph {
       kinds = {"relu", "identity"};
     }
     if (!exact_) kinds.emplace_back("tanh");
-    if (flow_ != Flow::kTokens && batch_norm_) kinds.insert(kinds.end(), 3, "batch_norm");
+    if (flow_ != Flow::kTokens && batch_norm_) kinds.insert(kinds.end(), 2, "batch_norm");
     if (flow_ != Flow::kTokens && sync_batch_norm_) kinds.insert(kinds.end(), 3, "sync_batch_norm");
     if (dropout_) kinds.insert(kinds.end(), 3, "dropout");
     if (all_to_all_) kinds.insert(kinds.end(), 3, "all_to_all");

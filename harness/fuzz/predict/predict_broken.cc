@@ -6,6 +6,8 @@
 #include "harness/fuzz/predict/predict.h"
 #include "harness/fuzz/predict/predict_mistake.h"
 #include "harness/fuzz/script_traits.h"
+#include "harness/fuzz/valid/valid_facts.h"
+#include "harness/fuzz/valid/valid_rules.h"
 #include "harness/model.h"
 #include "harness/program.h"
 
@@ -179,19 +181,36 @@ bool routes_plainly(const Case& value) {
   });
 }
 
+// Ranks that train on, each by its own gradients.
+bool trains_apart(const Case& value) {
+  return value.world.ranks > 1 && reduces_in_backward(value.ddp) && hook_goes_local(value) &&
+         value.train.sync_on != "never" && (value.ddp.hook == "noop" || value.train.steps > 1);
+}
+
+bool becomes_ready_twice(const Case& value) {
+  return check_model(value.model, value.data).empty() && reentrant_is_ready_twice(Facts(value));
+}
+
 }  // namespace
 
 bool has_mistake(const Case& value) {
   const bool has_event = std::any_of(value.at.begin(), value.at.end(),
                                      [&](const AtSpec& at) { return is_mistake(value, at); });
-  return !value.faults.empty() || has_event || loses_gradients(value) ||
+  return !value.faults.empty() || has_event || loses_gradients(value) || trains_apart(value) ||
+         becomes_ready_twice(value) ||
          (is_dealt_unevenly(value) && (value.ddp.join == "off" || value.ddp.join == "throw"));
 }
 
 std::optional<ExpectSpec> predict_broken(const Case& value) {
+  if (std::optional<ExpectSpec> expect = predict_ready_twice(value)) {
+    return expect;
+  }
   const std::optional<Settled> facts = settle(value);
   if (!facts || !routes_plainly(value)) {
     return std::nullopt;
+  }
+  if (hook_goes_local(value)) {
+    return predict_local_hook(value, *facts);
   }
   if (std::optional<ExpectSpec> expect = predict_apart(value, *facts)) {
     return expect;

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <string>
 
+#include "harness/fuzz/predict/predict.h"
 #include "harness/fuzz/predict/predict_mistake.h"
 #include "harness/fuzz/script_traits.h"
 #include "harness/model.h"
+#include "harness/model_plan.h"
 #include "harness/program.h"
 
 namespace lockstep::harness::fuzz {
@@ -160,7 +162,46 @@ std::optional<ExpectSpec> of_join(const Case& value, const Settled& facts) {
              : std::nullopt;
 }
 
+// Whether a later block is one that is recomputed, behind one that requires a gradient.
+bool recomputes_twice(const ModelPlan& plan) {
+  return std::any_of(plan.blocks.begin(), plan.blocks.end(), [&](const PlannedBlock& block) {
+    const PlannedBlock& owner = plan.blocks[static_cast<std::size_t>(block.owner)];
+    return block.owner > 0 && owner.name != block.name &&
+           owner.spec.checkpoint == Checkpointing::kReentrant;
+  });
+}
+
+bool does_nothing_else(const Case& value) {
+  return value.faults.empty() && value.at.empty() && value.train.steps_of_rank.empty() &&
+         value.ddp.join == "off";
+}
+
 }  // namespace
+
+std::optional<ExpectSpec> predict_ready_twice(const Case& value) {
+  const ModelPlan plan = plan_model(value.model);
+  const bool is_chain =
+      value.model.kind == "graph" && value.model.forward.empty() && value.model.frozen.empty() &&
+      value.model.tied.empty() && plan.findings.empty() &&
+      std::all_of(plan.blocks.begin(), plan.blocks.end(), [&](const PlannedBlock& block) {
+        return block.spec.kind == BlockKind::kLinear && block.spec.dtype.empty();
+      });
+  if (!is_chain || !recomputes_twice(plan) || !settles_but_for_its_model(value) ||
+      !does_nothing_else(value) || value.ddp.hook != "none" || value.ddp.static_graph ||
+      value.ddp.find_unused_parameters || !reduces_in_backward(value.ddp)) {
+    return std::nullopt;
+  }
+  return all_fail(value, "ready_twice", 0);
+}
+
+std::optional<ExpectSpec> predict_local_hook(const Case& value, const Settled& facts) {
+  if (!does_nothing_else(value) || facts.num_buffers > 0 || !has_mistake(value)) {
+    return std::nullopt;
+  }
+  ExpectSpec expect = diverged(value.ddp.hook == "noop" ? 0 : 1, "gradient", "ranks");
+  expect.oracles = {"ranks"};
+  return expect;
+}
 
 std::optional<ExpectSpec> predict_apart(const Case& value, const Settled& facts) {
   if (value.ddp.join != "off") {

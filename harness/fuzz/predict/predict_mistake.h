@@ -32,6 +32,10 @@ std::optional<std::int64_t> first_step(const Case& value, const std::vector<std:
 /// Endings that the pairing of collectives does not decide: errors of construction and of join, and
 /// local statistics on some ranks. Precondition for these three: settle(value) finds facts.
 std::optional<ExpectSpec> predict_apart(const Case& value, const Settled& facts);
+/// A re-entrant checkpoint that is used twice (F15); nothing where it is not so plain.
+std::optional<ExpectSpec> predict_ready_twice(const Case& value);
+/// A hook that leaves gradients to their ranks (N3). Precondition: settle(value) finds facts.
+std::optional<ExpectSpec> predict_local_hook(const Case& value, const Settled& facts);
 /// What a fault does to the numbers of ranks that all end well.
 std::optional<ExpectSpec> predict_fault(const Case& value, const FaultSpec& fault,
                                         const Settled& facts);

@@ -67,7 +67,7 @@ bool synchronises_plainly(const Case& value) {
   const bool hooked = has_fault(value, "hook_raises") || has_fault(value, "hook_result");
   const bool clips = has_fault(value, "clip_before_sync");
   return (ddp.sync == "ddp" || (clips && !reduces_in_backward(ddp))) && ddp.checks == "off" &&
-         (ddp.hook == "none" || (hooked && hook_averages(value)));
+         (ddp.hook == "none" || (hooked && hook_averages(value)) || hook_goes_local(value));
 }
 
 bool runs_plainly(const Case& value) {
@@ -148,9 +148,14 @@ std::vector<std::string> left_out(const Case& value, std::int64_t rank, std::int
   return names;
 }
 
+bool settles_but_for_its_model(const Case& value) {
+  return trains_plainly(value) && deals_apart(value) && synchronises_plainly(value) &&
+         runs_plainly(value);
+}
+
 std::optional<Settled> settle(const Case& value) {
-  if (!is_lively(value.model) || !all_blocks_run(value.model) || !trains_plainly(value) ||
-      !deals_apart(value) || !synchronises_plainly(value) || !runs_plainly(value)) {
+  if (!is_lively(value.model) || !all_blocks_run(value.model) ||
+      !settles_but_for_its_model(value)) {
     return std::nullopt;
   }
   const ModelPlan plan = plan_model(value.model);

@@ -26,6 +26,9 @@ struct Settled {
 /// several forwards, agreement, other losses). Precondition: check_case finds nothing.
 std::optional<Settled> settle(const Case& value);
 
+/// The same but for the model and the buckets that come of it.
+bool settles_but_for_its_model(const Case& value);
+
 /// Parameters that are to be trained and have no gradient in a backward, because no forward of the
 /// micro-batch runs their blocks; sorted.
 std::vector<std::string> left_out(const Case& value, std::int64_t rank, std::int64_t step,

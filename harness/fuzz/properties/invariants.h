@@ -13,8 +13,7 @@ namespace lockstep::harness::fuzz {
 // and T6 are relations (relations.h); T10 (errors where they are predicted) is what broken scripts
 // are for.
 
-/// "collective_sequence" (T1), "launch_order" (T2), "all_reduces_per_step" (T8),
-/// "unused_untouched" (T4).
+/// "collective_sequence" (T1), "launch_order" (T2, T8, L3), "unused_untouched" (T4).
 const std::vector<Property>& run_invariants();
 
 /// "bucket_caps" (C2, C11, C12): which parameters share a bucket, by the caps alone.

@@ -135,20 +135,6 @@ void mend_static_graph(Case& value, Dice& dice) {
   if (dice.chance(60) || !erase_one_route(value, dice)) value.ddp.static_graph = false;
 }
 
-// F15: ready in the nested backward, once for each use; a search does not see into it (K2).
-bool reentrant_is_ready_twice(const Facts& facts) {
-  if (!facts.reentrant || !facts.reduces) return false;
-  if (facts.value.ddp.find_unused_parameters) return true;
-  if (facts.value.ddp.static_graph) return false;
-  if (facts.value.train.forwards_per_backward > 1) return true;
-  for (const ParameterSlot& slot : facts.plan.slots) {
-    if (slot.tensor != find_slots(facts.plan, slot.name).front()) return true;
-  }
-  return std::any_of(facts.plan.blocks.begin(), facts.plan.blocks.end(), [&](const auto& block) {
-    return facts.plan.blocks[static_cast<std::size_t>(block.owner)].name != block.name;
-  });
-}
-
 // It computes again only behind what requires a gradient.
 bool reentrant_without_input(const Facts& facts) {
   if (!facts.reentrant) return false;
@@ -208,10 +194,8 @@ bool nobody_synchronises(const Facts& facts) {
   return facts.value.ddp.sync == "none" && facts.value.world.ranks > 1;
 }
 
-// Local gradients, or a mean that is given up in a later step (N3).
-bool hook_goes_local(const Facts& facts) {
-  const std::string& hook = facts.value.ddp.hook;
-  return facts.value.world.ranks > 1 && (hook == "noop" || hook == "post_local_sgd");
+bool gradients_go_local(const Facts& facts) {
+  return facts.value.world.ranks > 1 && hook_goes_local(facts.value);
 }
 
 // A hook that takes tensors apart by rows or blocks takes no rows of a sparse one.
@@ -249,6 +233,20 @@ void mend_join(Case& value, Dice& dice) {
 
 }  // namespace
 
+// Ready in the nested backward, once for each use; a search does not see into it (K2).
+bool reentrant_is_ready_twice(const Facts& facts) {
+  if (!facts.reentrant || !facts.reduces) return false;
+  if (facts.value.ddp.find_unused_parameters) return true;
+  if (facts.value.ddp.static_graph) return false;
+  if (facts.value.train.forwards_per_backward > 1) return true;
+  for (const ParameterSlot& slot : facts.plan.slots) {
+    if (slot.tensor != find_slots(facts.plan, slot.name).front()) return true;
+  }
+  return std::any_of(facts.plan.blocks.begin(), facts.plan.blocks.end(), [&](const auto& block) {
+    return facts.plan.blocks[static_cast<std::size_t>(block.owner)].name != block.name;
+  });
+}
+
 const std::vector<Rule>& ddp_rules() {
   static const std::vector<Rule> rules = {
       {"an option of another synchronisation", sync_has_not, mend_sync},
@@ -258,7 +256,7 @@ const std::vector<Rule>& ddp_rules() {
        [](Case& value, Dice& dice) {
          (dice.chance(50) ? value.ddp.static_graph : value.ddp.find_unused_parameters) = false;
        }},
-      {"a hook that leaves gradients local (N3)", hook_goes_local,
+      {"a hook that leaves gradients local (N3)", gradients_go_local,
        [](Case& value, Dice&) { value.ddp.hook = "all_reduce"; }},
       {"a hook that takes no sparse or complex gradient", hook_takes_no_rows,
        [](Case& value, Dice&) { value.ddp.hook = "none"; }},

@@ -358,9 +358,8 @@ const char* why_event_is_wrong(const Facts& facts, const AtSpec& at) {
     return none || facts.value.train.zero_grad == "never" ? nullptr : "old gradients stay (F11)";
   }
   if (at.lr || at.copy_gradients) return why_not_everywhere(at);
-  const std::string& hook = facts.value.ddp.hook;
   const bool issues_none = (facts.windows && facts.value.train.sync_on == "never") ||
-                           hook == "noop" || hook == "post_local_sgd" || !facts.reduces;
+                           hook_goes_local(facts.value) || !facts.reduces;
   return at.site == "bucket" && issues_none ? "it never comes about" : nullptr;  // a pause
 }
 

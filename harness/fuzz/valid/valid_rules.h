@@ -25,6 +25,9 @@ const std::vector<Rule>& ddp_rules();
 /// Entries of [[at]] together. Each by itself: why_event_is_wrong.
 const std::vector<Rule>& event_rules();
 
+/// F15: a re-entrant checkpoint whose parameters may become ready more than once in a backward.
+bool reentrant_is_ready_twice(const Facts& facts);
+
 /// Why one entry of [[at]] makes the script one that DDP need not follow; null where it does not.
 const char* why_event_is_wrong(const Facts& facts, const AtSpec& at);
 
