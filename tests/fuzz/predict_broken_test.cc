@@ -252,6 +252,40 @@ TEST(PredictBroken, EventsOfNumbersShowWhereTheyHappen) {
   }
 }
 
+TEST(PredictBroken, AHookThatGoesLocalShowsInItsFirstLocalStep) {
+  EXPECT_EQ(divergence(predicted("ddp.hook = \"noop\"\n")),
+            "diverged ranks gradient at 0 on -9:  ");
+  EXPECT_EQ(divergence(predicted("ddp.hook = \"post_local_sgd\"\n")),
+            "diverged ranks gradient at 1 on -9:  ");
+  EXPECT_FALSE(has_mistake(script("ddp.hook = \"all_reduce\"\n")));
+}
+
+TEST(PredictBroken, CheckedModeNamesADriftAtTheNextForwardAndAReplacedParameterAtOnce) {
+  const std::string checked = "ddp.checks = \"fast\"\n";
+  EXPECT_THAT(ends(predicted(checked + "[[at]]\nlr = 0.5\nrank = 1\nstep = 1\n")),
+              ElementsAre("error", "failed replicas_differ 2", "failed replicas_differ 2",
+                          "failed replicas_differ 2"));
+  EXPECT_THAT(
+      ends(predicted(checked + fault("replaced_parameter", "parameter = \"layer0.weight\"\n"))),
+      ElementsAre("error", "failed parameter_replaced 0", "failed parameter_replaced 0",
+                  "failed parameter_replaced 0"));
+}
+
+TEST(PredictBroken, ARecomputedBlockThatIsUsedTwiceIsReadyTwice) {
+  const std::string model =
+      "model = { kind = \"graph\", blocks = { a = \"linear 3 4\", b = \"linear "
+      "4 4 checkpoint_reentrant\", again = \"same b\", c = \"linear 4 2\" } }\n";
+  const auto of = [&](const std::string& rest) {
+    return test::only_case(
+        "schema = 1\nexpect.outcome = \"equal\"\nexpect.oracles = [\"ranks\"]\ndata.samples = "
+        "60\n" +
+        rest + model);
+  };
+  EXPECT_THAT(ends(predict_broken(of("")).value()),
+              ElementsAre("error", "failed ready_twice 0", "failed ready_twice 0"));
+  EXPECT_FALSE(has_mistake(of("ddp.static_graph = true\n")));
+}
+
 TEST(PredictBroken, SaysNothingWhereNothingCanBeSeen) {
   for (const std::string& body :
        {fault("no_initial_broadcast"), fault("per_rank_init", "rank = 0\n"),

@@ -20,7 +20,9 @@ constexpr const char* kOptions[] = {"missing_find_unused",
                                     "join_throw",
                                     "own_init",
                                     "local_hook",
-                                    "ready_twice"};
+                                    "ready_twice",
+                                    "checked_drift",
+                                    "checked_replacement"};
 
 bool is_option(const std::string& mistake) {
   return std::find(std::begin(kOptions), std::end(kOptions), mistake) != std::end(kOptions);

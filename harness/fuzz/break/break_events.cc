@@ -167,6 +167,21 @@ void plant_option(Case& value, const std::string& option) {
     value.ddp.static_graph = false;
     return;
   }
+  if (option == "checked_drift" || option == "checked_replacement") {
+    value.ddp.checks = any_of<std::string>({"fast", "full"});
+    value.train.steps = std::max<std::int64_t>(value.train.steps, 2);
+    if (option == "checked_replacement") {
+      plant_fault(value, "replaced_parameter");
+      value.faults.back().ranks.clear();
+      return;
+    }
+    AtSpec at;
+    at.ranks = some_ranks(value);
+    at.steps = {number(0, value.train.steps - 2)};
+    at.lr = any_of<double>({0.0, 0.01, 0.2});
+    value.at.push_back(at);
+    return;
+  }
   value.model = branches_model();
   value.ddp.find_unused_parameters = false;
   value.ddp.static_graph = option == "changing_static_graph";

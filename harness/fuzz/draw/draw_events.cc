@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "harness/fuzz/draw/draw_topics.h"
+#include "harness/fuzz/script_traits.h"
 #include "harness/fuzz/valid/valid_facts.h"
 
 namespace lockstep::harness::fuzz {
@@ -188,6 +189,7 @@ class Events {
   }
 
   void add_other() {
+    if (has_buffers(value_) && dice_.chance(20)) return buffers();
     AtSpec at = somewhere(true);
     switch (dice_.below(16)) {
       case 0:

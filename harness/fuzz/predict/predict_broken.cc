@@ -202,6 +202,9 @@ bool has_mistake(const Case& value) {
 }
 
 std::optional<ExpectSpec> predict_broken(const Case& value) {
+  if (value.ddp.checks != "off") {
+    return predict_checked(value);
+  }
   if (std::optional<ExpectSpec> expect = predict_ready_twice(value)) {
     return expect;
   }

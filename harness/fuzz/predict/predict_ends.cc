@@ -194,6 +194,34 @@ std::optional<ExpectSpec> predict_ready_twice(const Case& value) {
   return all_fail(value, "ready_twice", 0);
 }
 
+std::optional<ExpectSpec> predict_checked(const Case& value) {
+  Case unchecked = value;
+  unchecked.ddp.checks = "off";
+  const std::optional<Settled> facts = settle(unchecked);
+  const bool is_plain = facts && reduces_in_backward(value.ddp) && value.ddp.hook == "none" &&
+                        value.ddp.join == "off" && value.train.steps_of_rank.empty() &&
+                        value.faults.size() + value.at.size() == 1 && facts->num_buffers == 0;
+  if (!is_plain) {
+    return std::nullopt;
+  }
+  if (!value.faults.empty()) {
+    const FaultSpec& fault = value.faults.front();
+    const bool is_tracked = std::find(facts->trained.begin(), facts->trained.end(),
+                                      fault.parameter) != facts->trained.end();
+    const std::optional<std::int64_t> step = first_step(value, fault.steps, 0);
+    return fault.kind == "replaced_parameter" && is_tracked && are_all(value, fault.ranks) && step
+               ? std::optional(all_fail(value, "parameter_replaced", *step))
+               : std::nullopt;
+  }
+  const std::optional<ExpectSpec> drift =
+      value.at.front().lr ? predict_event(unchecked, value.at.front(), *facts) : std::nullopt;
+  if (!drift || drift->outcome != "diverged" || drift->oracle != "ranks" || !drift->step ||
+      *drift->step + 1 >= value.train.steps) {
+    return std::nullopt;
+  }
+  return all_fail(value, "replicas_differ", *drift->step + 1);
+}
+
 std::optional<ExpectSpec> predict_local_hook(const Case& value, const Settled& facts) {
   if (!does_nothing_else(value) || facts.num_buffers > 0 || !has_mistake(value)) {
     return std::nullopt;

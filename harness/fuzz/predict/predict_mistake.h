@@ -36,6 +36,9 @@ std::optional<ExpectSpec> predict_apart(const Case& value, const Settled& facts)
 std::optional<ExpectSpec> predict_ready_twice(const Case& value);
 /// A hook that leaves gradients to their ranks (N3). Precondition: settle(value) finds facts.
 std::optional<ExpectSpec> predict_local_hook(const Case& value, const Settled& facts);
+/// A mistake that checked mode names: replicas that drift apart, by the next synchronised forward,
+/// and a parameter that was replaced. Nothing for others.
+std::optional<ExpectSpec> predict_checked(const Case& value);
 /// What a fault does to the numbers of ranks that all end well.
 std::optional<ExpectSpec> predict_fault(const Case& value, const FaultSpec& fault,
                                         const Settled& facts);
