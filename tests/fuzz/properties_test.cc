@@ -192,6 +192,17 @@ TEST_F(Properties, LaunchOrderNoticesAMapOfAStaticGraphBehindItsBuckets) {
             "rank 1, step 0: launches [0 map], not [map 0]");
 }
 
+TEST_F(Properties, DealtSamplesNoticeOtherSamples) {
+  // Five samples on two ranks, in batches of two: with padding every rank has three of an epoch.
+  const Case value = case_of(
+      "data.samples = 5\ndata.shuffle = false\ntrain.batch_per_rank = 2\ntrain.steps = 2\n");
+  Program program = compile_subject(value);
+  EXPECT_EQ(sampling_difference(value, program), "");
+  program.ranks[1].steps[1].micro_batches[0].parts[0].samples = {3, 0};
+  EXPECT_EQ(sampling_difference(value, program),
+            "rank 1, step 1: trains on samples [3, 0], where epoch 1 deals [1, 3]");
+}
+
 TEST_F(Properties, BucketCapsNoticeABucketThatEndsElsewhere) {
   // Weights of 64 bytes and biases of 16, in the order of registration; a cap that is met exactly.
   const std::string model = "model = { widths = [4, 4, 4, 4] }\n";

@@ -6,6 +6,7 @@
 
 #include "harness/fuzz/properties/properties.h"
 #include "harness/fuzz/properties/rank_events.h"
+#include "harness/program.h"
 
 namespace lockstep::harness::fuzz {
 
@@ -19,11 +20,17 @@ const std::vector<Property>& run_invariants();
 /// "bucket_caps" (C2, C11, C12): which parameters share a bucket, by the caps alone.
 const Property& layout_invariant();
 
+/// "dealt_samples": which samples each rank sees in each step, by what DistributedSampler promises.
+const Property& sampling_invariant();
+
 /// "reduction_window" (T2, T9), "rebuild_once" (T7): of our DDP, in the simulator. They run the
 /// case once more for the events of its ranks.
 const std::vector<Property>& event_invariants();
 
-/// What those two look at, given the events of every rank.
+/// "dealt_samples" of the program that a case compiles to.
+std::string sampling_difference(const Case& value, const Program& program);
+
+/// What "reduction_window" and "rebuild_once" look at, given the events of every rank.
 std::string window_difference(const Case& value, const Run& subject,
                               const std::vector<std::vector<RankEvent>>& events);
 std::string rebuild_difference(const Case& value, const Run& subject,

@@ -24,6 +24,7 @@ const std::vector<Property>& properties() {
       all.insert(all.end(), list->begin(), list->end());
     }
     all.push_back(layout_invariant());
+    all.push_back(sampling_invariant());
     return all;
   }();
   return kProperties;
