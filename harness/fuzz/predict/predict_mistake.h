@@ -29,16 +29,17 @@ std::int64_t first_rank(const std::vector<std::int64_t>& ranks);
 std::optional<std::int64_t> first_step(const Case& value, const std::vector<std::int64_t>& steps,
                                        std::int64_t least);
 
-/// Endings that the pairing of collectives does not decide: errors of construction and of join, and
-/// local statistics on some ranks. Precondition for these three: settle(value) finds facts.
-std::optional<ExpectSpec> predict_apart(const Case& value, const Settled& facts);
 /// A re-entrant checkpoint that is used twice (F15); nothing where it is not so plain.
 std::optional<ExpectSpec> predict_ready_twice(const Case& value);
-/// A hook that leaves gradients to their ranks (N3). Precondition: settle(value) finds facts.
-std::optional<ExpectSpec> predict_local_hook(const Case& value, const Settled& facts);
 /// A mistake that checked mode names: replicas that drift apart, by the next synchronised forward,
 /// and a parameter that was replaced. Nothing for others.
 std::optional<ExpectSpec> predict_checked(const Case& value);
+
+/// Endings that the pairing of collectives does not decide: errors of construction and of join, and
+/// local statistics on some ranks. Precondition for these four: settle(value) finds facts.
+std::optional<ExpectSpec> predict_apart(const Case& value, const Settled& facts);
+/// A hook that leaves gradients to their ranks (N3).
+std::optional<ExpectSpec> predict_local_hook(const Case& value, const Settled& facts);
 /// What a fault does to the numbers of ranks that all end well.
 std::optional<ExpectSpec> predict_fault(const Case& value, const FaultSpec& fault,
                                         const Settled& facts);
