@@ -337,11 +337,13 @@ void ReplaySync::reduce_sparse(std::size_t index) {
 }
 
 // I7: a parameter that no rank used keeps its gradient, except where that gradient lies in the
-// bucket and so was reduced with it.
+// bucket and so is reduced with it. With views every dense gradient does: one that came from
+// elsewhere is copied in (F11), and lies there from then on.
 bool ReplaySync::keeps_gradient(std::size_t rank, std::size_t index, bool used_anywhere) const {
   const bool knows_use = value_.ddp.find_unused_parameters || value_.ddp.static_graph;
-  return plan_->division == Division::kBefore && knows_use && !used_anywhere &&
-         !aliased(rank, index);
+  const bool lies_in_bucket = value_.ddp.gradient_as_bucket_view && !sparse_[index] &&
+                              parameters_[rank].tensors[index].grad().defined();
+  return plan_->division == Division::kBefore && knows_use && !used_anywhere && !lies_in_bucket;
 }
 
 void ReplaySync::deliver(std::size_t index, const at::Tensor& average) {
