@@ -34,6 +34,7 @@ at::ScalarType dtype_of(const std::string& name) {
 struct Passage {
   const CompiledRoute* route = nullptr;
   const BlockWatcher* watcher = nullptr;  ///< never null; may be empty
+  const InputMover* mover = nullptr;      ///< never null; may be empty
   at::Tensor value;                       ///< what the next stage is given
   std::vector<at::Tensor> outputs;        ///< of the stage in progress, in its order
 
@@ -53,7 +54,7 @@ void run_block(std::vector<Passage>& passages, std::size_t stage, std::size_t bl
   for (const Passage& passage : passages) {
     if (passage.runs(stage, block)) {
       modules.push_back(passage.route->stages[stage][block]);
-      inputs.push_back(passage.value);
+      inputs.push_back(*passage.mover ? (*passage.mover)(passage.value) : passage.value);
     }
   }
   if (modules.empty()) {
@@ -95,6 +96,7 @@ struct GraphModel::Impl {
   std::vector<std::unique_ptr<CompiledRoute>> routes;
   const CompiledRoute* current = nullptr;
   BlockWatcher watcher;
+  InputMover mover;
 
   const CompiledRoute& compile(const Route& route) {
     const PlannedRoute planned = plan_route(plan, route);
@@ -181,7 +183,7 @@ std::vector<std::vector<at::Tensor>> forward_together(const std::vector<ReplicaF
   for (const ReplicaForward& replica : replicas) {
     GraphModel::Impl& impl = *replica.model->impl_;
     impl.current = &impl.find(*replica.route);
-    passages.push_back({impl.current, &impl.watcher, replica.input, {}});
+    passages.push_back({impl.current, &impl.watcher, &impl.mover, replica.input, {}});
   }
   const auto& stages = replicas.front().model->impl_->plan.stages;
   for (std::size_t stage = 0; stage < stages.size(); ++stage) {
@@ -209,6 +211,8 @@ const std::vector<std::int64_t>& GraphModel::heads_run() const { return impl_->c
 const std::vector<bool>& GraphModel::blocks_run() const { return impl_->current->blocks_run; }
 
 void GraphModel::watch_blocks(BlockWatcher watcher) { impl_->watcher = std::move(watcher); }
+
+void GraphModel::move_inputs(InputMover mover) { impl_->mover = std::move(mover); }
 
 void GraphModel::replace_parameter(const std::string& name) {
   const auto parameters = named_parameters();

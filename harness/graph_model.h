@@ -22,6 +22,9 @@ struct ReplicaForward;
 using BlockWatcher = std::function<void(std::int64_t stage, std::int64_t block,
                                         const at::Tensor& input, const at::Tensor& output)>;
 
+/// What a block is given in the place of `input`.
+using InputMover = std::function<at::Tensor(const at::Tensor& input)>;
+
 /// Blocks are registered as children in file order; "same NAME" registers the other block's module
 /// under a second name. Parameters are drawn from the counter-based generator of (seed, stream
 /// init, rank of the initialiser), never from LibTorch's. Frozen ones do not require grad.
@@ -52,6 +55,9 @@ class GraphModel : public torch::nn::Module {
 
   /// From now on forwards tell `watcher` of their blocks; an empty one ends that.
   void watch_blocks(BlockWatcher watcher);
+
+  /// From now on every block of a forward gets what `mover` makes of its input.
+  void move_inputs(InputMover mover);
 
   /// Puts a new leaf of the same values in the place of a parameter, under all of its names, the
   /// way a script does that assigns to one. The old tensor stays with whoever holds it. Errors:

@@ -30,11 +30,19 @@ class NoSync final : public GradientSync {
       : model_(std::move(model)),
         parameters_(all_parameters(*model_).tensors),
         dither_(dither),
-        is_wide_(is_wide) {}
+        is_wide_(is_wide) {
+    if (dither_ != 0) {
+      model_->move_inputs([this](const at::Tensor& input) { return moved_relative(input); });
+    }
+  }
+  ~NoSync() override { model_->move_inputs({}); }
+  NoSync(const NoSync&) = delete;
+  NoSync& operator=(const NoSync&) = delete;
   void run(const std::function<void()>& loop) override { loop(); }
   void begin_step(std::int64_t step) override {
     step_ = step;
     if (dither_ != 0) {
+      inputs_ = CounterRng(dither_, RngStream::kOther, 3, step_);
       CounterRng rng(dither_, RngStream::kOther, 2, step_);
       for (const at::Tensor& parameter : parameters_) {
         move_relative(parameter.detach(), rng);
@@ -90,6 +98,18 @@ class NoSync final : public GradientSync {
     });
   }
 
+  // What goes into a block, likewise: where its terms cancel, as in a norm over one number, its
+  // output is the rounding of terms that neither its output nor its parameters show.
+  at::Tensor moved_relative(const at::Tensor& input) {
+    const at::ScalarType real = at::toRealValueType(input.scalar_type());
+    if (real != at::kDouble && real != at::kFloat) {
+      return input;  // indices
+    }
+    const at::Tensor factors = at::ones(input.sizes(), real);
+    move_relative(factors, inputs_);
+    return input * factors;
+  }
+
   template <typename Body>
   static void dispatch(const at::Tensor& tensor, const Body& body) {
     if (!tensor.defined()) {
@@ -124,6 +144,7 @@ class NoSync final : public GradientSync {
   std::uint64_t dither_;
   bool is_wide_;
   std::int64_t step_ = 0;
+  CounterRng inputs_{0, RngStream::kOther};  // of this step
 };
 
 // Each part of the model keeps its kind of number; only the width changes.
