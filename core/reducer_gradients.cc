@@ -65,14 +65,16 @@ void Reducer::copy_in(std::int64_t parameter) {
   const Location at = locations_[static_cast<std::size_t>(parameter)];
   Bucket& bucket = buckets_[at.bucket];
   at::Tensor& gradient = parameters_[static_cast<std::size_t>(parameter)].mutable_grad();
-  if (!gradient.defined() && (finds_unused() || counts_hooks()) && used_.used_locally(parameter)) {
-    throw error("undefined_gradient",
-                "it was used since the last reduction, but its gradient is undefined now; was it "
-                "reset inside a window of accumulated gradients?",
-                parameter);
-  }
   if (gradient.defined()) {
     check_gradient(parameter, gradient, bucket.is_sparse);
+  } else if (counts_hooks() && used_.used_locally(parameter)) {
+    throw error("undefined_gradient",
+                "backward gave it a gradient, which is undefined now; does a hook reset it before "
+                "backward ends?",
+                parameter);
+  } else {
+    // What backwards without reduction gave it was reset: that window was given up (F10, H8).
+    used_.forget(parameter);
   }
   // Resolved even where a hook makes it useless (G7), since it may have to be waited for.
   const std::int64_t by = divisor();

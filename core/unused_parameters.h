@@ -42,6 +42,7 @@ class UsedMap {
   UsedMap(std::int64_t num_parameters, at::Device device);
 
   void mark(std::int64_t parameter) { local_[static_cast<std::size_t>(parameter)] = 1; }
+  void forget(std::int64_t parameter) { local_[static_cast<std::size_t>(parameter)] = 0; }
   bool used_locally(std::int64_t parameter) const {
     return local_[static_cast<std::size_t>(parameter)] != 0;
   }

@@ -145,18 +145,53 @@ TEST(UnusedParametersTest, AParameterUsedOnlyUnderNoSyncIsStillAveraged) {
   }
 }
 
-TEST(UnusedParametersTest, AGradientResetInsideAWindowIsNamed) {
+// A script may give up a window, for what it found in it; that is no use of what the next leaves
+// out.
+TEST(UnusedParametersTest, AWindowThatWasGivenUpCountsOnNoRankThatResetItsGradients) {
+  for (const bool as_view : {false, true}) {
+    const auto results = run_ranks(2, [&](LocalCommunicator& communicator) {
+      ParameterBank bank = scalar_bank(3);
+      BankDdp ddp(bank.ptr(), communicator, find_unused(as_view));
+      ddp.no_sync([&] { train_once(ddp, {{0}, {1, 4}, {2, 2}}); });
+      if (communicator.rank() == 0) {
+        clear_gradients(*bank);
+      } else {
+        bank->parameters()[2].mutable_grad().reset();
+      }
+      train_once(ddp, {{0}});
+      return gradients(*bank);
+    });
+    for (const auto& seen : results) {
+      EXPECT_THAT(seen, ElementsAre(1.5, 2, kNone));
+    }
+  }
+}
+
+struct ProductImpl : torch::nn::Module {
+  ProductImpl()
+      : a(register_parameter("a", torch::ones({1}))),
+        b(register_parameter("b", torch::ones({1}))) {}
+  at::Tensor forward(double k) { return (a * k) * b; }
+  at::Tensor a, b;
+};
+
+// The first iteration of a static graph reduces at the end of backward (E5).
+TEST(UnusedParametersTest, AGradientResetBeforeTheEndOfBackwardIsNamed) {
   const auto outcomes = try_run_ranks(1, [](LocalCommunicator& communicator) {
-    ParameterBank bank = scalar_bank(2);
-    BankDdp ddp(bank.ptr(), communicator, find_unused());
-    ddp.no_sync([&] { train_once(ddp, all_terms(2)); });
-    clear_gradients(*bank);
-    train_once(ddp, {{0}});
+    const auto module = std::make_shared<ProductImpl>();
+    DdpOptions options;
+    options.static_graph = true;
+    DistributedDataParallel<ProductImpl> ddp(module, communicator, options);
+    module->a.register_hook([&module](const at::Tensor& gradient) {
+      module->b.mutable_grad().reset();  // a's gradient comes after b's
+      return gradient;
+    });
+    ddp.forward(2.0).sum().backward();
   });
   const auto error = outcomes[0].error_as<DdpError>();
   ASSERT_TRUE(error.has_value());
   EXPECT_EQ(error->kind(), "undefined_gradient");
-  EXPECT_THAT(error->parameters(), ElementsAre("p1"));
+  EXPECT_THAT(error->parameters(), ElementsAre("b"));
 }
 
 struct TwoHeadsImpl : torch::nn::Module {
