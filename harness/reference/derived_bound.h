@@ -20,8 +20,8 @@ namespace lockstep::harness {
 /// up or down by an epsilon of itself before each step and every block's input likewise, and with
 /// every gradient element that is not 0 moved by u max|gradient|, u being half an epsilon. What
 /// these runs differ from x64 by is rounding and what the optimizer makes of it, and so is what a
-/// correct DDP run differs by. The random moves (Monte Carlo arithmetic) keep a handful of variants from
-/// agreeing by chance where large terms cancel. With
+/// correct DDP run differs by. The random moves (Monte Carlo arithmetic) keep a handful of variants
+/// from agreeing by chance where large terms cancel. With
 ///   sigma = max over elements of sqrt(mean over variants of (x_variant - x64)^2)
 /// and rounding errors taken as independent of mean zero (the probabilistic model of Higham and
 /// Mary), the largest of n errors exceeds
