@@ -6,6 +6,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "harness/fault_kinds.h"
 #include "harness/trainer.h"
@@ -210,12 +211,16 @@ void Script::evaluate(const AtSpec& at, const StepPlan& plan) {
   }
 }
 
+// A replica whose rank has joined shares the gradients of one that trains on, and goes on to.
 void Script::copy_gradients() {
+  std::unordered_map<const c10::TensorImpl*, at::Tensor> copies;
   for (const Replica& replica : parts_.replicas) {
     for (at::Tensor& parameter : all_parameters(*replica.model).tensors) {
       const at::Tensor old = parameter.grad();
       if (old.defined()) {
-        parameter.mutable_grad() = old.detach().clone();
+        at::Tensor& copy = copies[old.unsafeGetTensorImpl()];
+        copy = copy.defined() ? copy : old.detach().clone();
+        parameter.mutable_grad() = copy;
         parts_.sync.gradient_was_copied(parameter, old);
       }
     }

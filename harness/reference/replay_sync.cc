@@ -52,15 +52,24 @@ void ReplaySync::run(const std::function<void()>& loop) {
   }
 }
 
-// A reload is a wrapper of its own, whose buckets no gradient lies in yet.
-void ReplaySync::forget_views_of_reloads(std::int64_t first, std::int64_t last) {
+// A reload is a wrapper of its own, whose buckets no gradient lies in yet. Its construction gives
+// all ranks rank 0's buffers (A6), and its first forward does (J2).
+void ReplaySync::reload_wrappers(std::int64_t first, std::int64_t last) {
   for (const AtSpec& at : value_.at) {
     for (std::int64_t step = first; at.reload && step <= last; ++step) {
+      std::size_t num_reloaded = 0;
       for (std::size_t rank = 0; covers(at.steps, step) && rank < views_.size(); ++rank) {
         if (covers(at.ranks, static_cast<std::int64_t>(rank))) {
           views_[rank].assign(views_[rank].size(), at::Tensor());
           num_reductions_ = 0;
           has_rebuilt_ = false;
+          ++num_reloaded;
+        }
+      }
+      if (num_reloaded == models_.size()) {
+        buffers_due_ = true;
+        if (value_.ddp.init_sync && value_.ddp.broadcast_buffers) {
+          sync_buffers(0);
         }
       }
     }
@@ -68,7 +77,7 @@ void ReplaySync::forget_views_of_reloads(std::int64_t first, std::int64_t last) 
 }
 
 void ReplaySync::begin_step(std::int64_t step) {
-  forget_views_of_reloads(step_ + 1, step);  // steps that were skipped included
+  reload_wrappers(step_ + 1, step);  // steps that were skipped included
   step_ = step;
   active_.clear();
   for (std::size_t rank = 0; rank < models_.size(); ++rank) {

@@ -33,7 +33,7 @@ class ReplaySync final : public GradientSync {
     std::int64_t version = -1;
   };
 
-  void forget_views_of_reloads(std::int64_t first, std::int64_t last);
+  void reload_wrappers(std::int64_t first, std::int64_t last);
   void take_into_rebuilt_buckets();
   void find_plan();
   void mark_use();
