@@ -38,6 +38,7 @@ ReplaySync::ReplaySync(const Case& value, std::vector<std::shared_ptr<GraphModel
   }
   marks_.assign(models_.size(), std::vector<UseMark>(num_parameters));
   met_.assign(models_.size(), std::vector<bool>(num_parameters, false));
+  static_used_.assign(num_parameters, false);
   views_.assign(models_.size(), std::vector<at::Tensor>(num_parameters));
   before_micro_.assign(models_.size(), std::vector<at::Tensor>(num_parameters));
 }
@@ -348,20 +349,31 @@ void ReplaySync::reduce_sparse(std::size_t index) {
 // I7: a parameter that no rank used keeps its gradient, except where that gradient lies in the
 // bucket and so is reduced with it. With views every dense gradient does: one that came from
 // elsewhere is copied in (F11), and lies there from then on.
-bool ReplaySync::keeps_gradient(std::size_t rank, std::size_t index, bool used_anywhere) const {
+bool ReplaySync::keeps_gradient(std::size_t rank, std::size_t index, bool is_used) const {
   const bool knows_use = value_.ddp.find_unused_parameters || value_.ddp.static_graph;
   const bool lies_in_bucket = value_.ddp.gradient_as_bucket_view && !sparse_[index] &&
                               parameters_[rank].tensors[index].grad().defined();
-  return plan_->division == Division::kBefore && knows_use && !used_anywhere && !lies_in_bucket;
+  return plan_->division == Division::kBefore && knows_use && !is_used && !lies_in_bucket;
+}
+
+// A static graph keeps the map of its first reduction, even when those who used it have joined
+// (L6).
+bool ReplaySync::used_anywhere(std::size_t index) {
+  const bool used_now = std::any_of(active_.begin(), active_.end(),
+                                    [&](std::size_t rank) { return used(rank, index); });
+  if (!value_.ddp.static_graph) {
+    return used_now;
+  }
+  if (num_reductions_ == 1) {
+    static_used_[index] = used_now;
+  }
+  return static_used_[index];
 }
 
 void ReplaySync::deliver(std::size_t index, const at::Tensor& average) {
-  bool used_anywhere = false;
+  const bool is_used = used_anywhere(index);
   for (const std::size_t rank : active_) {
-    used_anywhere = used_anywhere || used(rank, index);
-  }
-  for (const std::size_t rank : active_) {
-    if (keeps_gradient(rank, index, used_anywhere)) {
+    if (keeps_gradient(rank, index, is_used)) {
       continue;
     }
     at::Tensor& parameter = parameters_[rank].tensors[index];

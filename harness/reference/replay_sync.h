@@ -47,7 +47,8 @@ class ReplaySync final : public GradientSync {
   void reduce_sparse(std::size_t index);
   bool aliased(std::size_t rank, std::size_t index) const;
   at::Tensor contribution(std::size_t rank, std::size_t index) const;
-  bool keeps_gradient(std::size_t rank, std::size_t index, bool used_anywhere) const;
+  bool used_anywhere(std::size_t index);
+  bool keeps_gradient(std::size_t rank, std::size_t index, bool is_used) const;
   void deliver(std::size_t index, const at::Tensor& average);
   void note_micro_batch();
   void note_reduction();
@@ -62,7 +63,8 @@ class ReplaySync final : public GradientSync {
   std::vector<std::vector<bool>> met_;          // per rank and parameter, in the window (I8)
   std::vector<std::vector<at::Tensor>> views_;  // gradients that would alias a bucket
   std::vector<std::vector<at::Tensor>> before_micro_;
-  std::vector<bool> sparse_;  // per parameter
+  std::vector<bool> sparse_;       // per parameter
+  std::vector<bool> static_used_;  // per parameter, by some rank in the first reduction (L6)
   std::shared_ptr<const ReductionPlan> plan_;
   std::vector<std::int64_t> num_steps_;  // per rank, that it has inputs for
   std::vector<std::size_t> active_;      // ranks with inputs for this step

@@ -22,10 +22,16 @@ constexpr const char* kOptions[] = {"missing_find_unused",
                                     "local_hook",
                                     "ready_twice",
                                     "checked_drift",
-                                    "checked_replacement"};
+                                    "checked_replacement",
+                                    "unarmed_backward",
+                                    "saved_buffer"};
+constexpr const char* kLaunches[] = {
+    "launch_other_run",    "launch_too_many", "launch_other_size", "launch_rank_twice",
+    "launch_rank_missing", "launch_loopback", "launch_interface"};
 
-bool is_option(const std::string& mistake) {
-  return std::find(std::begin(kOptions), std::end(kOptions), mistake) != std::end(kOptions);
+template <std::size_t size>
+bool is_one_of(const char* const (&names)[size], const std::string& name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
 // Routes (but for `skip`, see missing_find_unused) and pauses leave nothing undone by themselves.
@@ -167,6 +173,7 @@ bool can_break(const Space& space) {
 
 std::vector<std::string> mistakes() {
   std::vector<std::string> names(std::begin(kOptions), std::end(kOptions));
+  names.insert(names.end(), std::begin(kLaunches), std::end(kLaunches));
   for (const FaultKind& kind : kFaultKinds) names.emplace_back(kind.name);
   for (const AtAction& action : kAtActions) {
     if (disturbs(action.name)) names.emplace_back(action.name);
@@ -178,8 +185,10 @@ namespace {
 
 Case with_mistake(const Case& drawn, const std::string& mistake) {
   Case value = settled(drawn);
-  if (is_option(mistake)) {
+  if (is_one_of(kOptions, mistake)) {
     plant_option(value, mistake);
+  } else if (is_one_of(kLaunches, mistake)) {
+    plant_launch(value, mistake);
   } else if (find_fault_kind(mistake) != nullptr) {
     plant_fault(value, mistake);
   } else {

@@ -36,6 +36,8 @@ void plant_fault(Case& value, const std::string& kind);
 void plant_event(Case& value, const std::string& action);
 /// Plants an option that is missing or wrong.
 void plant_option(Case& value, const std::string& option);
+/// Plants a [launch] whose processes do not meet, or not all of them.
+void plant_launch(Case& value, const std::string& mistake);
 
 /// Models in which some mistakes have something to spoil.
 ModelSpec branches_model();    ///< trunk, branches "left" and "right" that are added up or heads

@@ -167,6 +167,19 @@ void plant_option(Case& value, const std::string& option) {
     value.ddp.static_graph = false;
     return;
   }
+  if (option == "unarmed_backward" || option == "saved_buffer") {
+    value.ddp.checks = any_of<std::string>({"fast", "full"});
+    value.ddp.static_graph = false;
+    if (option == "unarmed_backward") {
+      value.train.backwards_per_forward = number(2, 3);
+      return;
+    }
+    give_buffers(value);
+    value.train.forwards_per_backward = 2;
+    value.train.batch_per_rank *= 2;
+    value.data.samples *= 2;
+    return;
+  }
   if (option == "checked_drift" || option == "checked_replacement") {
     value.ddp.checks = any_of<std::string>({"fast", "full"});
     value.train.steps = std::max<std::int64_t>(value.train.steps, 2);

@@ -18,8 +18,8 @@ constexpr std::uint64_t kTriesMax = 100;
 constexpr std::uint64_t kScripts = 0, kRedraws = 1;
 
 using DrawTopic = void (*)(Case&, const Space&, Dice&);
-constexpr DrawTopic kTopics[] = {draw_world, draw_model,  draw_training,
-                                 draw_ddp,   draw_events, draw_schedule};
+constexpr DrawTopic kTopics[] = {draw_world,  draw_model,    draw_training, draw_ddp,
+                                 draw_events, draw_schedule, draw_launch};
 
 std::optional<Case> try_script(const Space& space, Dice& dice) {
   Case value;

@@ -164,12 +164,20 @@ class Events {
   void buffers() {
     AtSpec at = somewhere(true);
     if (dice_.chance(60)) {
-      at.sync_buffers = dice_.one_of({"broadcast", "mean"});
+      at.sync_buffers = dice_.one_of({"broadcast", "broadcast", "mean"});
       at.when = place();
     } else {
       at.ranks = {value_.world.ranks - 1};
       at.scale_buffers = dice_.one_of({0.5, 2.0});
     }
+    events_.push_back(at);
+  }
+
+  void rate() {
+    AtSpec at = somewhere(true);
+    at.lr = value_.data.exact ? dice_.one_of({0.25, 0.5})
+                              : dice_.one_of({0.5, 2.0}) * value_.train.optimizer.lr;
+    at.when = place();
     events_.push_back(at);
   }
 
@@ -189,7 +197,7 @@ class Events {
   }
 
   void add_other() {
-    if (has_buffers(value_) && dice_.chance(20)) return buffers();
+    if (has_buffers(value_) && dice_.chance(35)) return buffers();
     AtSpec at = somewhere(true);
     switch (dice_.below(16)) {
       case 0:
@@ -208,14 +216,12 @@ class Events {
       case 8:
         return frozen();
       case 9:
-        at.lr = value_.data.exact ? dice_.one_of({0.25, 0.5})
-                                  : dice_.one_of({0.5, 2.0}) * value_.train.optimizer.lr;
-        at.when = place();
-        break;
+        return rate();
       case 10:
         at.detach = true;
         break;
       case 11:
+        if (dice_.chance(50)) rate();  // what a reload must bring along
         at.reload = true;
         break;
       case 12:

@@ -16,6 +16,8 @@ void draw_model(Case& value, const Space& space, Dice& dice);
 void draw_training(Case& value, const Space& space, Dice& dice);
 void draw_ddp(Case& value, const Space& space, Dice& dice);
 void draw_events(Case& value, const Space& space, Dice& dice);
+/// [launch], mostly none.
+void draw_launch(Case& value, const Space& space, Dice& dice);
 void draw_schedule(Case& value, const Space& space, Dice& dice);
 
 }  // namespace lockstep::harness::fuzz

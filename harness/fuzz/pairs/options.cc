@@ -178,6 +178,11 @@ std::vector<Option> made() {
       "schedule", {"round_robin", "random", "pct"},
       [](Case & v) -> auto& { return v.schedule.policy; }));
   all.push_back(fault_options());
+  all.push_back({"launch",
+                 {{"off", [](const Case& value) { return !value.launch.is_asked_for(); },
+                   [](Case& value) { value.launch = LaunchSpec(); }},
+                  {"on", [](const Case& value) { return value.launch.is_asked_for(); },
+                   [](Case& value) { value.launch.interface = "lo"; }}}});
   return all;
 }
 

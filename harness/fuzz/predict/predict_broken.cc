@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "harness/fault_kinds.h"
+#include "harness/fuzz/meeting.h"
 #include "harness/fuzz/predict/predict.h"
 #include "harness/fuzz/predict/predict_mistake.h"
 #include "harness/fuzz/script_traits.h"
@@ -187,6 +188,22 @@ bool trains_apart(const Case& value) {
          value.train.sync_on != "never" && (value.ddp.hook == "noop" || value.train.steps > 1);
 }
 
+// Checked mode ends what LibTorch alone would go on with, wrongly or not.
+bool is_ended_by_checks(const Case& value) {
+  const TrainSpec& train = value.train;
+  const bool unarmed = train.backwards_per_forward > 1;
+  const bool overwrites = train.forwards_per_backward > 1 && train.backward_from == "sum" &&
+                          value.ddp.broadcast_buffers && uses_batch_norm(value.model) &&
+                          value.world.ranks > 1;
+  return value.ddp.checks != "off" && reduces_in_backward(value.ddp) && train.sync_on != "never" &&
+         (unarmed || overwrites);
+}
+
+bool do_not_meet(const Case& value) {
+  const std::optional<Meeting> meeting = meeting_of(value);
+  return !meeting || !meeting->error.empty();
+}
+
 bool becomes_ready_twice(const Case& value) {
   return check_model(value.model, value.data).empty() && reentrant_is_ready_twice(Facts(value));
 }
@@ -197,11 +214,14 @@ bool has_mistake(const Case& value) {
   const bool has_event = std::any_of(value.at.begin(), value.at.end(),
                                      [&](const AtSpec& at) { return is_mistake(value, at); });
   return !value.faults.empty() || has_event || loses_gradients(value) || trains_apart(value) ||
-         becomes_ready_twice(value) ||
+         becomes_ready_twice(value) || is_ended_by_checks(value) || do_not_meet(value) ||
          (is_dealt_unevenly(value) && (value.ddp.join == "off" || value.ddp.join == "throw"));
 }
 
 std::optional<ExpectSpec> predict_broken(const Case& value) {
+  if (value.launch.is_asked_for()) {
+    return predict_launch(value);
+  }
   if (value.ddp.checks != "off") {
     return predict_checked(value);
   }

@@ -171,12 +171,12 @@ bool recomputes_twice(const ModelPlan& plan) {
   });
 }
 
+}  // namespace
+
 bool does_nothing_else(const Case& value) {
   return value.faults.empty() && value.at.empty() && value.train.steps_of_rank.empty() &&
          value.ddp.join == "off";
 }
-
-}  // namespace
 
 std::optional<ExpectSpec> predict_ready_twice(const Case& value) {
   const ModelPlan plan = plan_model(value.model);
@@ -194,9 +194,61 @@ std::optional<ExpectSpec> predict_ready_twice(const Case& value) {
   return all_fail(value, "ready_twice", 0);
 }
 
+namespace {
+
+// F9: the reduction ends with the first backward, and the second finds nothing armed.
+std::optional<ExpectSpec> of_unarmed_backward(const Case& value) {
+  return value.train.forwards_per_backward == 1 && does_nothing_else(value)
+             ? std::optional(all_fail(value, "unarmed_backward", 0))
+             : std::nullopt;
+}
+
+// J6: each rank's own statistics, which its first forward saved, give way to rank 0's in the
+// second; rank 0 keeps its own and goes on to backward.
+std::optional<ExpectSpec> of_saved_buffer(const Case& value, const Case& single) {
+  if (value.train.backwards_per_forward > 1 || value.train.backward_from != "sum" ||
+      value.world.ranks == 1 || !value.ddp.broadcast_buffers || !uses_batch_norm(value.model) ||
+      !does_nothing_else(value)) {
+    return std::nullopt;
+  }
+  Case raised = single;
+  AtSpec at;
+  for (std::int64_t rank = 1; rank < value.world.ranks; ++rank) at.ranks.push_back(rank);
+  at.steps = {0};
+  at.micro_batch = value.train.micro_batches - 1;  // under no_sync buffers are left alone (J4)
+  at.when = "after_forward";
+  at.raise = "as it would";
+  raised.at.push_back(at);
+  std::optional<Ends> ends = ends_of(raised);
+  for (std::size_t rank = 1; ends && rank < ends->ranks.size(); ++rank) {
+    ends->ranks[rank].error = "buffer_changed_while_saved";
+  }
+  if (!ends) {
+    return std::nullopt;
+  }
+  ExpectSpec expect = predict_ends(value, *ends);
+  for (ExpectWaiting& waiting : expect.waiting) {  // where the end of its forward is compared
+    waiting.collective = "all_gather";
+    waiting.site = "checks";
+    waiting.bucket.reset();
+  }
+  return expect;
+}
+
+}  // namespace
+
 std::optional<ExpectSpec> predict_checked(const Case& value) {
   Case unchecked = value;
   unchecked.ddp.checks = "off";
+  if (value.train.backwards_per_forward > 1 || value.train.forwards_per_backward > 1) {
+    unchecked.train.backwards_per_forward = unchecked.train.forwards_per_backward = 1;
+    if (!settle(unchecked) || !reduces_in_backward(value.ddp) || value.ddp.hook != "none" ||
+        value.ddp.static_graph) {
+      return std::nullopt;
+    }
+    return value.train.backwards_per_forward > 1 ? of_unarmed_backward(value)
+                                                 : of_saved_buffer(value, unchecked);
+  }
   const std::optional<Settled> facts = settle(unchecked);
   const bool is_plain = facts && reduces_in_backward(value.ddp) && value.ddp.hook == "none" &&
                         value.ddp.join == "off" && value.train.steps_of_rank.empty() &&

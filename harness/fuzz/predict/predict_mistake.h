@@ -32,8 +32,15 @@ std::optional<std::int64_t> first_step(const Case& value, const std::vector<std:
 /// A re-entrant checkpoint that is used twice (F15); nothing where it is not so plain.
 std::optional<ExpectSpec> predict_ready_twice(const Case& value);
 /// A mistake that checked mode names: replicas that drift apart, by the next synchronised forward,
-/// and a parameter that was replaced. Nothing for others.
+/// a parameter that was replaced, a backward that no forward armed (F9), and a broadcast that
+/// changes what a forward has saved (J6). Nothing for others.
 std::optional<ExpectSpec> predict_checked(const Case& value);
+
+/// Processes that do not meet, or not all of them (meeting.h).
+std::optional<ExpectSpec> predict_launch(const Case& value);
+
+/// Faults, events, uneven inputs, join: there is none.
+bool does_nothing_else(const Case& value);
 
 /// Endings that the pairing of collectives does not decide: errors of construction and of join, and
 /// local statistics on some ranks. Precondition for these four: settle(value) finds facts.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "harness/fuzz/meeting.h"
 #include "harness/fuzz/script_traits.h"
 #include "harness/fuzz/valid/valid_rules.h"
 #include "harness/model.h"
@@ -194,6 +195,15 @@ bool schedule_is_too_large(const Facts& facts) {
          value.ddp.hook != "none";
 }
 
+bool searches_a_launch(const Facts& facts) {
+  return facts.value.launch.is_asked_for() && facts.value.schedule.policy == "exhaustive";
+}
+
+bool do_not_meet(const Facts& facts) {
+  const std::optional<Meeting> meeting = meeting_of(facts.value);
+  return !meeting || !meeting->error.empty();
+}
+
 }  // namespace
 
 const std::vector<Rule>& shape_rules() {
@@ -223,6 +233,10 @@ const std::vector<Rule>& shape_rules() {
        }},
       {"more schedules than can be walked through", schedule_is_too_large,
        [](Case& value, Dice&) { value.schedule.policy = "random"; }},
+      {"a launch in an exhaustive search", searches_a_launch,
+       [](Case& value, Dice&) { value.schedule.policy = "random"; }},
+      {"processes that do not meet", do_not_meet,
+       [](Case& value, Dice&) { value.launch = LaunchSpec(); }},
   };
   return rules;
 }
