@@ -19,6 +19,7 @@ namespace lockstep::harness::fuzz {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 Space broken() {
   Space space;
@@ -269,6 +270,68 @@ TEST(PredictBroken, CheckedModeNamesADriftAtTheNextForwardAndAReplacedParameterA
       ends(predicted(checked + fault("replaced_parameter", "parameter = \"layer0.weight\"\n"))),
       ElementsAre("error", "failed parameter_replaced 0", "failed parameter_replaced 0",
                   "failed parameter_replaced 0"));
+}
+
+TEST(PredictBroken, CheckedModeTellsAReplacedParameterFromAConvertedOne) {
+  const auto message = [](const std::string& by) {
+    return predicted(
+               "ddp.checks = \"fast\"\n" +
+               fault("replaced_parameter", "parameter = \"layer0.weight\"\nby = \"" + by + "\"\n"))
+        .message;
+  };
+  EXPECT_THAT(message("copy"), HasSubstr("another tensor"));
+  EXPECT_THAT(message("round_trip"), HasSubstr("another dtype"));
+}
+
+TEST(PredictBroken, CheckedModeNamesASecondBackwardAndABufferThatWasSaved) {
+  EXPECT_THAT(ends(predicted("ddp.checks = \"fast\"\ntrain.backwards_per_forward = 2\n")),
+              ElementsAre("error", "failed unarmed_backward 0", "failed unarmed_backward 0",
+                          "failed unarmed_backward 0"));
+  const ExpectSpec saved =
+      predict_broken(test::only_case(
+                         "schema = 1\nexpect.outcome = \"equal\"\nexpect.oracles = [\"ranks\"]\n"
+                         "data.samples = 32\ntrain.batch_per_rank = 8\ntrain.micro_batches = 2\n"
+                         "train.forwards_per_backward = 2\nddp.checks = \"fast\"\nmodel = { kind = "
+                         "\"graph\", blocks = { a = \"linear 4 6\", n = \"batch_norm 6\" } }\n"))
+          .value_or(ExpectSpec());
+  EXPECT_THAT(ends(saved),
+              ElementsAre("deadlock", "waiting  0", "failed buffer_changed_while_saved 0"));
+}
+
+TEST(PredictBroken, ProcessesThatDoNotMeetEndAsTheRulesOfRendezvousSay) {
+  const std::string two = "{ rank = 0 }, { rank = 1 }";
+  const std::map<std::string, std::vector<std::string>> kExpected = {
+      {"left_behind_by = \"B\"", {"error", "failed foreign_run -9"}},
+      {"processes = [" + two + ", { rank = 2 }, { rank = 3 }]",
+       {"error", "failed rank_out_of_range -9", "finished  -9"}},
+      {"processes = [" + two + "]\ntimeout_ms = 50", {"error", "failed timed_out -9"}},
+      {"processes = [" + two + ", { rank = 1 }]", {"error", "failed rank_taken -9"}},
+      {"processes = [" + two + ", { rank = 2 }, { rank = 2 }]", {"error"}},  // who comes second
+      {"processes = [" + two + ", { rank = 2, world_size = 5 }]",
+       {"error", "failed world_sizes_differ -9"}},
+      {"interface = \"eth0\"", {"error", "failed no_such_interface -9"}},
+  };
+  for (const auto& [launch, expected] : kExpected) {
+    EXPECT_EQ(ends(predicted("[launch]\n" + launch + "\n")), expected) << launch;
+  }
+}
+
+TEST(PredictBroken, LoopbackIsEnoughOnOneHost) {
+  const auto launch = [](const std::string& hosts) {
+    return script(
+        "[launch]\nhosts = [{ name = \"a\", interfaces = { lo = \"127.0.0.1\", eth0 = "
+        "\"10.0.0.1\" }, names = { a = \"127.0.0.1\" } }, { name = \"b\", interfaces = { lo = "
+        "\"127.0.0.1\", eth0 = \"10.0.0.2\" }, names = { b = \"127.0.0.1\" } }]\n" +
+        hosts);
+  };
+  const std::string apart =
+      "processes = [{ rank = 0, host = \"a\" }, { rank = 1, host = \"b\" }, { rank = 2 }]\n";
+  const ExpectSpec refused = predict_broken(launch(apart)).value_or(ExpectSpec());
+  EXPECT_EQ(ends(refused), (std::vector<std::string>{"error", "failed loopback_address -9"}));
+  EXPECT_FALSE(has_mistake(launch("")));
+  for (const char* const interface : {"eth0", "^lo", "^docker,lo"}) {
+    EXPECT_FALSE(has_mistake(launch(apart + "interface = \"" + interface + "\"\n")));
+  }
 }
 
 TEST(PredictBroken, ARecomputedBlockThatIsUsedTwiceIsReadyTwice) {

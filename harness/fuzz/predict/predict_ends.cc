@@ -261,9 +261,15 @@ std::optional<ExpectSpec> predict_checked(const Case& value) {
     const bool is_tracked = std::find(facts->trained.begin(), facts->trained.end(),
                                       fault.parameter) != facts->trained.end();
     const std::optional<std::int64_t> step = first_step(value, fault.steps, 0);
-    return fault.kind == "replaced_parameter" && is_tracked && are_all(value, fault.ranks) && step
-               ? std::optional(all_fail(value, "parameter_replaced", *step))
-               : std::nullopt;
+    if (fault.kind != "replaced_parameter" || !is_tracked || !are_all(value, fault.ranks) ||
+        !step) {
+      return std::nullopt;
+    }
+    ExpectSpec expect = all_fail(value, "parameter_replaced", *step);
+    expect.message = fault.by == "round_trip"
+                         ? "was converted to another dtype or device after the module was wrapped"
+                         : "is another tensor than when the module was wrapped";
+    return expect;
   }
   const std::optional<ExpectSpec> drift =
       value.at.front().lr ? predict_event(unchecked, value.at.front(), *facts) : std::nullopt;
