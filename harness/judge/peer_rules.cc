@@ -178,10 +178,17 @@ bool other_model(const Case& value) {
   return any_fault(value, "other_dtype") || any_fault(value, "other_shape");
 }
 
+// Backwards whose gradients may be reset before they are reduced.
+bool gives_up_windows(const Case& value) {
+  return value.ddp.find_unused_parameters && use_changes(value) &&
+         any_event(value, [](const AtSpec& at) { return at.skip_step || at.retry; });
+}
+
 struct Rule {
   bool (*applies)(const Case&);
   LibTorchVersion before;
   const char* why;
+  LibTorchVersion since{0, 0};
 };
 
 const Rule kRules[] = {
@@ -201,6 +208,10 @@ const Rule kRules[] = {
     {joined_plan, kAnyLater, "a joined rank knows of no_sync only, and shadows every forward"},
     {joined_windows, kAnyLater, "a joined rank sends zeros as soon as one rank synchronises"},
     {use_in_windows, {2, 4}, "the used map ignores backwards that do not synchronise"},
+    {gives_up_windows,
+     kAnyLater,
+     "what was used in a window that was given up is missed in the next",
+     {2, 4}},
     {local_buffers, {2, 1}, "buffers are broadcast whatever broadcast_buffers says"},
     {broadcast_before_backward, kAnyLater, "a broadcast writes into buffers that backward reads"},
     {rank_without_parameters, kAnyLater, "a rank that uses no parameter launches nothing"},
@@ -212,7 +223,7 @@ const Rule kRules[] = {
 
 std::string why_peer_may_differ(const Case& value, LibTorchVersion version) {
   for (const Rule& rule : kRules) {
-    if (version < rule.before && rule.applies(value)) {
+    if (version < rule.before && !(version < rule.since) && rule.applies(value)) {
       return rule.why;
     }
   }
