@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "core/ddp_sink.h"
 #include "harness/gradients.h"
 #include "harness/snapshot.h"
 #include "sim/ring_order.h"
@@ -110,8 +111,34 @@ std::vector<std::vector<at::Tensor>> ReplaySync::forward(const std::vector<Repli
   std::vector<std::vector<at::Tensor>> outputs = forward_together(forwards);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     note_met(inputs[i], outputs[i]);
+    if (wants_sink(sync)) {
+      attach_sink_to(inputs[i].replica, outputs[i]);
+    }
   }
   return outputs;
+}
+
+// E9.
+bool ReplaySync::wants_sink(bool sync) const {
+  const bool wants =
+      value_.ddp.static_graph ? sync && num_reductions_ == 0 : value_.ddp.find_unused_parameters;
+  return wants && reduces_in_backward(value_.ddp) && at::GradMode::is_enabled();
+}
+
+// E11: what several outputs pass down to one tensor is added up in their order.
+void ReplaySync::attach_sink_to(std::size_t rank, std::vector<at::Tensor>& outputs) const {
+  const std::vector<at::Tensor>& trained = parameters_[rank].tensors;
+  std::vector<at::Tensor*> wrapped;
+  for (at::Tensor& output : outputs) {
+    const bool is_trained = std::any_of(trained.begin(), trained.end(),
+                                        [&](const at::Tensor& one) { return one.is_same(output); });
+    if (output.requires_grad() && (!output.is_leaf() || is_trained)) {
+      wrapped.push_back(&output);
+    }
+  }
+  if (!wrapped.empty()) {
+    attach_sink(wrapped, [] {});
+  }
 }
 
 // I8: behind an output that does not enter the loss, backward comes by with no gradient; the old

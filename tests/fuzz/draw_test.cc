@@ -59,7 +59,7 @@ TEST(Draw, ChangesOneTopicAtATime) {
     EXPECT_EQ(print_case(changed), print_case(redraw(value, {}, 2, index)));
     num_changed += print_case(changed) != print_case(value) ? 1 : 0;
   }
-  EXPECT_GT(num_changed, 80);
+  EXPECT_GT(num_changed, 70);  // of the seven topics one, a launch, is mostly none
 }
 
 TEST(Draw, KeepsToWhatAPeerDoesAsWell) {

@@ -55,6 +55,14 @@ bool is_one_process(const Case& value) {
          (!is_sum || ddp.join == "divide_by_initial");
 }
 
+// E11: the sink passes down what several outputs give to one tensor in another order than losses
+// do; two contributions commute.
+bool has_a_sink_over_three(const Case& value) {
+  return reduces_in_backward(value.ddp) &&
+         (value.ddp.find_unused_parameters || value.ddp.static_graph) &&
+         Facts(value).plan.stages.back().size() > 2;
+}
+
 }  // namespace
 
 ExpectSpec predict_valid(const Case& value) {
@@ -63,7 +71,7 @@ ExpectSpec predict_valid(const Case& value) {
     expect.oracles = {"ranks"};
   } else if (!is_one_process(value)) {
     expect.oracles = {"ranks", "replay"};
-  } else if (!value.data.exact && !is_one_batch(value)) {
+  } else if (!value.data.exact && (!is_one_batch(value) || has_a_sink_over_three(value))) {
     expect.outcome = "within_bound";
   }
   return expect;
