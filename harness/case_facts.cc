@@ -30,6 +30,17 @@ std::vector<std::int64_t> telling_steps(const Case& value) {
 
 }  // namespace
 
+std::vector<HostSpec> hosts_of(const Case& value) {
+  if (!value.launch.hosts.empty()) {
+    return value.launch.hosts;
+  }
+  HostSpec host;
+  host.name = "host";
+  host.interfaces = {{"lo", "127.0.0.1"}};
+  host.names = {{"host", "127.0.0.1"}};
+  return {host};
+}
+
 std::vector<ProcessSpec> processes_of(const Case& value) {
   std::vector<ProcessSpec> processes = value.launch.processes;
   if (processes.empty()) {

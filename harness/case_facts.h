@@ -13,6 +13,9 @@ namespace lockstep::harness {
 /// Those of [launch], or one for each rank; world_size and interface filled in.
 std::vector<ProcessSpec> processes_of(const Case& value);
 
+/// Those of [launch], or one that is called "host" and has a loopback interface only.
+std::vector<HostSpec> hosts_of(const Case& value);
+
 /// The steps that a rank has inputs for, whatever its script does. Precondition: `steps_of_rank` is
 /// empty or has an entry for `rank`.
 std::int64_t given_steps(const TrainSpec& train, std::int64_t rank);

@@ -56,7 +56,8 @@ class GraphModel : public torch::nn::Module {
   /// From now on forwards tell `watcher` of their blocks; an empty one ends that.
   void watch_blocks(BlockWatcher watcher);
 
-  /// From now on every block of a forward gets what `mover` makes of its input.
+  /// From now on every block of a forward gets what `mover` makes of its input, of which a watcher
+  /// is told as it was; an empty one ends that.
   void move_inputs(InputMover mover);
 
   /// Puts a new leaf of the same values in the place of a parameter, under all of its names, the

@@ -15,17 +15,6 @@ namespace {
 
 constexpr char kPhase[] = "rendezvous";
 
-std::vector<HostSpec> hosts_of(const Case& value) {
-  if (!value.launch.hosts.empty()) {
-    return value.launch.hosts;
-  }
-  HostSpec host;
-  host.name = "host";
-  host.interfaces = {{"lo", "127.0.0.1"}};
-  host.names = {{"host", "127.0.0.1"}};
-  return {host};
-}
-
 sim::LaunchOptions launch_options(const Case& value) {
   sim::LaunchOptions options;
   const std::vector<HostSpec> hosts = hosts_of(value);

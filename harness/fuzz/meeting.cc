@@ -3,62 +3,61 @@
 #include "harness/fuzz/meeting.h"
 
 #include <algorithm>
-#include <iterator>
 #include <set>
 #include <utility>
 
+#include "core/host.h"
 #include "harness/case_facts.h"
 
 namespace lockstep::harness::fuzz {
 namespace {
 
-using Names = std::vector<std::pair<std::string, std::string>>;
+using Failing = Meeting::Failing;
 
-const std::string* find_in(const Names& names, const std::string& name) {
-  const auto found = std::find_if(names.begin(), names.end(),
-                                  [&](const auto& entry) { return entry.first == name; });
-  return found != names.end() ? &found->second : nullptr;
+bool begins_with_any(const std::string& name, const std::string& prefixes) {
+  for (std::size_t at = 0; at < prefixes.size();) {
+    const std::size_t end = std::min(prefixes.find(',', at), prefixes.size());
+    if (end > at && name.rfind(prefixes.substr(at, end - at), 0) == 0) return true;
+    at = end + 1;
+  }
+  return false;
 }
 
-bool is_loopback(const std::string& address) { return address.rfind("127.", 0) == 0; }
-
-// Where a process listens: at what its host is called, or at the interface that is asked for;
-// "^lo,docker": at the first that begins with none of these. Empty: there is none.
-std::string address_of(const HostSpec& host, const std::string& interface) {
-  const std::string* address = nullptr;
-  if (interface.empty()) {
-    address = find_in(host.names, host.name);
-  } else if (interface.front() != '^') {
-    address = find_in(host.interfaces, interface);
-  } else {
-    for (const auto& [name, candidate] : host.interfaces) {
-      bool excluded = false;
-      for (std::size_t at = 1; at < interface.size();) {
-        const std::size_t end = std::min(interface.find(',', at), interface.size());
-        excluded = excluded || name.rfind(interface.substr(at, end - at), 0) == 0;
-        at = end + 1;
-      }
-      if (!excluded) {
-        address = &candidate;
-        break;
-      }
-    }
-  }
-  return address != nullptr ? *address : "";
+// What the host's own name stands for; empty: nothing.
+std::string own_address(const HostSpec& host) {
+  const auto own = std::find_if(host.names.begin(), host.names.end(),
+                                [&](const auto& entry) { return entry.first == host.name; });
+  return own != host.names.end() ? own->second : "";
 }
 
-// A case without hosts has one that is called "host" and has a loopback interface only.
-HostSpec host_of(const LaunchSpec& launch, const ProcessSpec& process) {
-  if (launch.hosts.empty()) {
-    HostSpec host;
-    host.name = "host";
-    host.interfaces = {{"lo", "127.0.0.1"}};
-    host.names = {{"host", "127.0.0.1"}};
-    return host;
+// Where a process listens: at its host's own name, which must stand for loopback or an interface;
+// at the interface that is asked for; "^lo,docker": at the first that begins with none of these.
+// Empty: nowhere.
+std::string address_of(const HostSpec& host, const std::string& wanted) {
+  const std::string own = own_address(host);
+  if (wanted.empty() && is_loopback(own)) {
+    return own;
   }
-  const auto named = std::find_if(launch.hosts.begin(), launch.hosts.end(),
+  for (const auto& [name, address] : host.interfaces) {
+    const bool is_chosen = wanted.empty()          ? address == own
+                           : wanted.front() == '^' ? !begins_with_any(name, wanted.substr(1))
+                                                   : name == wanted;
+    if (is_chosen) return address;
+  }
+  return "";
+}
+
+HostSpec host_of(const Case& value, const ProcessSpec& process) {
+  const std::vector<HostSpec> hosts = hosts_of(value);
+  const auto named = std::find_if(hosts.begin(), hosts.end(),
                                   [&](const HostSpec& host) { return host.name == process.host; });
-  return named != launch.hosts.end() ? *named : launch.hosts.front();
+  return named != hosts.end() ? *named : hosts.front();
+}
+
+bool has_version_6(const HostSpec& host) {
+  const auto is_6 = [](const auto& entry) { return entry.second.find(':') != std::string::npos; };
+  return std::any_of(host.interfaces.begin(), host.interfaces.end(), is_6) ||
+         std::any_of(host.names.begin(), host.names.end(), is_6);
 }
 
 class Findings {
@@ -79,10 +78,15 @@ class Findings {
   bool is_beyond_these_rules() const {
     const LaunchSpec& launch = value_.launch;
     return launch.port != 0 || launch.store_removed ||
+           std::any_of(launch.hosts.begin(), launch.hosts.end(), has_version_6) ||
            std::any_of(processes_.begin(), processes_.end(), [&](const ProcessSpec& process) {
              return process.store != processes_.front().store ||
-                    process.interface.find('.') != std::string::npos;
+                    process.interface.find_first_of(".:") != std::string::npos;
            });
+  }
+
+  void find(const char* error, Failing failing, std::vector<std::int64_t> processes = {}) {
+    found_.push_back({error, failing, std::move(processes)});
   }
 
   // The store is the first run's that comes to it, or one's that was killed.
@@ -90,44 +94,41 @@ class Findings {
     std::set<std::string> runs;
     for (const ProcessSpec& process : processes_) runs.insert(process.run);
     const std::string& owner = value_.launch.left_behind_by;
-    if (!owner.empty()) {
-      found_.push_back(
-          {runs.count(owner) == 0 ? "foreign_run" : "rank_taken", Meeting::Failing::kAll, {}});
+    if (!owner.empty() && runs.count(owner) > 0) {
+      find("rank_taken", Failing::kAll);
+    }
+    if (!owner.empty() && (runs.size() > 1 || runs.count(owner) == 0)) {
+      find("foreign_run", Failing::kAll);
     } else if (runs.size() > 1) {
-      found_.push_back({"foreign_run", Meeting::Failing::kLate, {}});
+      find("foreign_run", Failing::kLate);
     }
   }
 
   void find_wrong_ranks() {
-    Meeting beyond{"rank_out_of_range", Meeting::Failing::kSome, {}};
-    bool any_twice = false, any_other_size = false;
-    for (const ProcessSpec& one : processes_) {
+    bool any_twice = false, any_other_size = false, all_complete = true;
+    std::vector<std::int64_t> beyond;
+    for (std::size_t i = 0; i < processes_.size(); ++i) {
       std::set<std::int64_t> ranks;
-      bool is_complete = true;
       for (const ProcessSpec& process : processes_) {
-        if (process.run == one.run) {
+        if (process.run == processes_[i].run) {
           any_twice = !ranks.insert(process.rank).second || any_twice;
-          any_other_size = any_other_size || process.world_size != one.world_size;
+          any_other_size = any_other_size || process.world_size != processes_[i].world_size;
         }
       }
       for (std::int64_t rank = 0; rank < value_.world.ranks; ++rank) {
-        is_complete = is_complete && ranks.count(rank) > 0;
+        all_complete = all_complete && ranks.count(rank) > 0;
       }
-      all_complete_ = all_complete_ && is_complete;
-    }
-    for (std::size_t i = 0; i < processes_.size(); ++i) {
       if (processes_[i].rank >= processes_[i].world_size) {
-        beyond.processes.push_back(static_cast<std::int64_t>(i));
+        beyond.push_back(static_cast<std::int64_t>(i));
       }
     }
-    if (!beyond.processes.empty()) found_.push_back(beyond);
-    if (any_other_size) found_.push_back({"world_sizes_differ", Meeting::Failing::kAll, {}});
+    if (!beyond.empty()) find("rank_out_of_range", Failing::kSome, beyond);
+    if (any_other_size) find("world_sizes_differ", Failing::kAll);
     if (any_twice) {
       // Who is complete has nothing to fear from those that are refused.
-      found_.push_back(
-          {"rank_taken", all_complete_ ? Meeting::Failing::kLate : Meeting::Failing::kAll, {}});
-    } else if (!all_complete_) {
-      found_.push_back({"timed_out", Meeting::Failing::kAll, {}});
+      find("rank_taken", all_complete ? Failing::kLate : Failing::kAll);
+    } else if (!all_complete) {
+      find("timed_out", Failing::kAll);
     }
   }
 
@@ -135,27 +136,31 @@ class Findings {
     std::set<std::string> hosts;
     bool any_missing = false, any_loopback = false;
     for (const ProcessSpec& process : processes_) {
-      const HostSpec host = host_of(value_.launch, process);
+      const HostSpec host = host_of(value_, process);
       const std::string address = address_of(host, process.interface);
       hosts.insert(host.name);
       any_missing = any_missing || address.empty();
       any_loopback = any_loopback || is_loopback(address);
     }
     if (any_missing) {
-      found_.push_back({"no_such_interface", Meeting::Failing::kAll, {}});
+      find("no_such_interface", Failing::kAll);
     } else if (any_loopback && hosts.size() > 1) {
-      found_.push_back({"loopback_address", Meeting::Failing::kAll, {}});
+      find("loopback_address", Failing::kAll);
     }
   }
 
   const Case& value_;
   std::vector<ProcessSpec> processes_;
   std::vector<Meeting> found_;
-  bool all_complete_ = true;
 };
 
 }  // namespace
 
 std::optional<Meeting> meeting_of(const Case& value) { return Findings(value).take(); }
+
+bool all_meet(const Case& value) {
+  const std::optional<Meeting> meeting = meeting_of(value);
+  return meeting && meeting->error.empty();
+}
 
 }  // namespace lockstep::harness::fuzz

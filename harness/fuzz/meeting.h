@@ -28,4 +28,7 @@ struct Meeting {
 /// Precondition: check_case finds nothing.
 std::optional<Meeting> meeting_of(const Case& value);
 
+/// Whether it is known that all meet, or nobody has to.
+bool all_meet(const Case& value);
+
 }  // namespace lockstep::harness::fuzz

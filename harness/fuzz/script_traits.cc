@@ -84,6 +84,11 @@ bool hook_is_elementwise(const Case& value) {
 
 bool has_buffers(const Case& value) { return !buffer_names(value.model).empty(); }
 
+bool overwrites_saved_buffers(const Case& value) {
+  return value.train.forwards_per_backward > 1 && value.ddp.broadcast_buffers &&
+         value.world.ranks > 1 && uses_batch_norm(value.model);
+}
+
 bool has_sparse(const Case& value) { return !sparse_parameters(value.model).empty(); }
 
 bool has_other_dtypes(const Case& value) {

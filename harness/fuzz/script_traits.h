@@ -51,6 +51,9 @@ bool hook_goes_local(const Case& value);
 bool hook_is_elementwise(const Case& value);
 
 bool has_buffers(const Case& value);
+/// The broadcast of a later forward changes the statistics that an earlier one has saved for its
+/// backward, on all ranks but 0 (J6).
+bool overwrites_saved_buffers(const Case& value);
 bool has_sparse(const Case& value);
 /// Parameters, or what flows between blocks, in more than one dtype.
 bool has_other_dtypes(const Case& value);

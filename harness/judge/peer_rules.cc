@@ -179,9 +179,13 @@ bool other_model(const Case& value) {
 }
 
 // Backwards whose gradients may be reset before they are reduced.
-bool gives_up_windows(const Case& value) {
-  return value.ddp.find_unused_parameters && use_changes(value) &&
-         any_event(value, [](const AtSpec& at) { return at.skip_step || at.retry; });
+bool resets_what_it_used(const Case& value) {
+  const TrainSpec& train = value.train;
+  const bool has_local = train.backward_from == "each" || train.backwards_per_forward > 1 ||
+                         any_event(value, [](const AtSpec& at) {
+                           return at.skip_step || at.retry || at.bypass || at.ascend > 0.0;
+                         });
+  return value.ddp.find_unused_parameters && use_changes(value) && has_local;
 }
 
 struct Rule {
@@ -208,9 +212,9 @@ const Rule kRules[] = {
     {joined_plan, kAnyLater, "a joined rank knows of no_sync only, and shadows every forward"},
     {joined_windows, kAnyLater, "a joined rank sends zeros as soon as one rank synchronises"},
     {use_in_windows, {2, 4}, "the used map ignores backwards that do not synchronise"},
-    {gives_up_windows,
+    {resets_what_it_used,
      kAnyLater,
-     "what was used in a window that was given up is missed in the next",
+     "what a local backward used is missed where its gradient was reset",
      {2, 4}},
     {local_buffers, {2, 1}, "buffers are broadcast whatever broadcast_buffers says"},
     {broadcast_before_backward, kAnyLater, "a broadcast writes into buffers that backward reads"},

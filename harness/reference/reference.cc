@@ -25,7 +25,8 @@ namespace {
 // One process has nothing to synchronise.
 class NoSync final : public GradientSync {
  public:
-  /// `dither`: a seed for moving gradients, or 0. `is_wide`: inputs and targets are float64.
+  /// `dither`: a seed for moving parameters, inputs of blocks and gradients, or 0. `is_wide`:
+  /// inputs and targets are float64.
   NoSync(std::shared_ptr<GraphModel> model, std::uint64_t dither, bool is_wide)
       : model_(std::move(model)),
         parameters_(all_parameters(*model_).tensors),

@@ -7,8 +7,9 @@
 #include <algorithm>
 
 #include "core/check.h"
-#include "core/ddp_sink.h"
 #include "harness/gradients.h"
+#include "harness/program.h"
+#include "harness/reference/joint_outputs.h"
 #include "harness/snapshot.h"
 #include "sim/ring_order.h"
 
@@ -59,16 +60,14 @@ void ReplaySync::run(const std::function<void()>& loop) {
 void ReplaySync::reload_wrappers(std::int64_t first, std::int64_t last) {
   for (const AtSpec& at : value_.at) {
     for (std::int64_t step = first; at.reload && step <= last; ++step) {
-      std::size_t num_reloaded = 0;
       for (std::size_t rank = 0; covers(at.steps, step) && rank < views_.size(); ++rank) {
         if (covers(at.ranks, static_cast<std::int64_t>(rank))) {
           views_[rank].assign(views_[rank].size(), at::Tensor());
           num_reductions_ = 0;
           has_rebuilt_ = false;
-          ++num_reloaded;
         }
       }
-      if (num_reloaded == models_.size()) {
+      if (covers(at.steps, step) && all_ranks_do(value_, at, step)) {
         buffers_due_ = true;
         if (value_.ddp.init_sync && value_.ddp.broadcast_buffers) {
           sync_buffers(0);
@@ -112,7 +111,7 @@ std::vector<std::vector<at::Tensor>> ReplaySync::forward(const std::vector<Repli
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     note_met(inputs[i], outputs[i]);
     if (wants_sink(sync)) {
-      attach_sink_to(inputs[i].replica, outputs[i]);
+      join_outputs(outputs[i], parameters_[inputs[i].replica].tensors);
     }
   }
   return outputs;
@@ -123,22 +122,6 @@ bool ReplaySync::wants_sink(bool sync) const {
   const bool wants =
       value_.ddp.static_graph ? sync && num_reductions_ == 0 : value_.ddp.find_unused_parameters;
   return wants && reduces_in_backward(value_.ddp) && at::GradMode::is_enabled();
-}
-
-// E11: what several outputs pass down to one tensor is added up in their order.
-void ReplaySync::attach_sink_to(std::size_t rank, std::vector<at::Tensor>& outputs) const {
-  const std::vector<at::Tensor>& trained = parameters_[rank].tensors;
-  std::vector<at::Tensor*> wrapped;
-  for (at::Tensor& output : outputs) {
-    const bool is_trained = std::any_of(trained.begin(), trained.end(),
-                                        [&](const at::Tensor& one) { return one.is_same(output); });
-    if (output.requires_grad() && (!output.is_leaf() || is_trained)) {
-      wrapped.push_back(&output);
-    }
-  }
-  if (!wrapped.empty()) {
-    attach_sink(wrapped, [] {});
-  }
 }
 
 // I8: behind an output that does not enter the loss, backward comes by with no gradient; the old

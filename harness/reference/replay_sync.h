@@ -38,7 +38,6 @@ class ReplaySync final : public GradientSync {
   void find_plan();
   void mark_use();
   bool wants_sink(bool sync) const;
-  void attach_sink_to(std::size_t rank, std::vector<at::Tensor>& outputs) const;
   void note_met(const ReplicaInput& input, const std::vector<at::Tensor>& outputs);
   bool used(std::size_t rank, std::size_t index) const;
   bool is_active(std::size_t rank) const { return num_steps_[rank] > step_; }

@@ -175,7 +175,7 @@ struct ProductImpl : torch::nn::Module {
   at::Tensor a, b;
 };
 
-// The first iteration of a static graph reduces at the end of backward (E5).
+// The first iteration of a static graph reduces at the end of backward (L3).
 TEST(UnusedParametersTest, AGradientResetBeforeTheEndOfBackwardIsNamed) {
   const auto outcomes = try_run_ranks(1, [](LocalCommunicator& communicator) {
     const auto module = std::make_shared<ProductImpl>();

@@ -35,6 +35,10 @@ std::set<std::string> names_in(const Case& value) {
     for (const std::string& action : actions_of(at)) names.insert(action);
   }
   if (!value.train.steps_of_rank.empty()) names.insert("uneven/" + value.ddp.join);
+  if (value.launch.is_asked_for()) names.insert("launch/" + value.expect.error);
+  if (value.ddp.checks != "off" && !value.expect.ends.empty()) {
+    names.insert("checks/" + value.expect.ends.back().error);
+  }
   return names;
 }
 
@@ -296,12 +300,19 @@ TEST(PredictBroken, CheckedModeNamesASecondBackwardAndABufferThatWasSaved) {
           .value_or(ExpectSpec());
   EXPECT_THAT(ends(saved),
               ElementsAre("deadlock", "waiting  0", "failed buffer_changed_while_saved 0"));
+  ASSERT_EQ(saved.waiting.size(), 1U);
+  EXPECT_EQ(saved.waiting[0].site, "checks");
 }
 
 TEST(PredictBroken, ProcessesThatDoNotMeetEndAsTheRulesOfRendezvousSay) {
   const std::string two = "{ rank = 0 }, { rank = 1 }";
   const std::map<std::string, std::vector<std::string>> kExpected = {
       {"left_behind_by = \"B\"", {"error", "failed foreign_run -9"}},
+      {"left_behind_by = \"A\"", {"error", "failed rank_taken -9"}},
+      {"processes = [" + two +
+           ", { rank = 2 }, { rank = 0, run = \"B\" }, { rank = 1, run = \"B\" }, "
+           "{ rank = 2, run = \"B\" }]",
+       {"error"}},  // whichever comes first
       {"processes = [" + two + ", { rank = 2 }, { rank = 3 }]",
        {"error", "failed rank_out_of_range -9", "finished  -9"}},
       {"processes = [" + two + "]\ntimeout_ms = 50", {"error", "failed timed_out -9"}},
@@ -385,12 +396,38 @@ TEST(BrokenScripts, AllKindsComeUpAndEndAsPredicted) {
     if (counts.count(kind.name) == 0) missing.emplace_back(kind.name);
   }
   EXPECT_THAT(missing, ElementsAre("skip_wait"));  // what it reads is a matter of time
-  for (const char* const name :
-       {"skip",         "freeze",        "unfreeze",       "lr",     "raise",
-        "stall",        "leave",         "skip_step",      "detach", "collective",
-        "evaluate",     "reload",        "add_buffer",     "bypass", "copy_gradients",
-        "sync_buffers", "scale_buffers", "keep_gradients", "ascend", "uneven/off",
-        "uneven/throw"}) {
+  for (const char* const name : {"skip",
+                                 "freeze",
+                                 "unfreeze",
+                                 "lr",
+                                 "raise",
+                                 "stall",
+                                 "leave",
+                                 "skip_step",
+                                 "detach",
+                                 "collective",
+                                 "evaluate",
+                                 "reload",
+                                 "add_buffer",
+                                 "bypass",
+                                 "copy_gradients",
+                                 "sync_buffers",
+                                 "scale_buffers",
+                                 "keep_gradients",
+                                 "ascend",
+                                 "uneven/off",
+                                 "uneven/throw",
+                                 "launch/foreign_run",
+                                 "launch/rank_out_of_range",
+                                 "launch/world_sizes_differ",
+                                 "launch/rank_taken",
+                                 "launch/timed_out",
+                                 "launch/no_such_interface",
+                                 "launch/loopback_address",
+                                 "checks/unarmed_backward",
+                                 "checks/buffer_changed_while_saved",
+                                 "checks/parameter_replaced",
+                                 "checks/replicas_differ"}) {
     EXPECT_GT(counts[name], 0) << name;
   }
 }

@@ -134,6 +134,34 @@ void plant_event(Case& value, const std::string& action) {
   value.at.push_back(at);
 }
 
+namespace {
+
+void plant_checked(Case& value, const std::string& option) {
+  value.ddp.checks = any_of<std::string>({"fast", "full"});
+  value.train.steps = std::max<std::int64_t>(value.train.steps, 2);
+  if (option == "unarmed_backward") {
+    value.ddp.static_graph = false;
+    value.train.backwards_per_forward = number(2, 3);
+  } else if (option == "saved_buffer") {
+    value.ddp.static_graph = false;
+    give_buffers(value);
+    value.train.forwards_per_backward = 2;
+    value.train.batch_per_rank *= 2;
+    value.data.samples *= 2;
+  } else if (option == "checked_replacement") {
+    plant_fault(value, "replaced_parameter");
+    value.faults.back().ranks.clear();
+  } else {
+    AtSpec at;
+    at.ranks = some_ranks(value);
+    at.steps = {number(0, value.train.steps - 2)};
+    at.lr = any_of<double>({0.0, 0.01, 0.2});
+    value.at.push_back(at);
+  }
+}
+
+}  // namespace
+
 void plant_option(Case& value, const std::string& option) {
   if (option == "uneven_inputs" || option == "join_throw") {
     for (std::int64_t rank = 0; rank < value.world.ranks; ++rank) {
@@ -167,32 +195,9 @@ void plant_option(Case& value, const std::string& option) {
     value.ddp.static_graph = false;
     return;
   }
-  if (option == "unarmed_backward" || option == "saved_buffer") {
-    value.ddp.checks = any_of<std::string>({"fast", "full"});
-    value.ddp.static_graph = false;
-    if (option == "unarmed_backward") {
-      value.train.backwards_per_forward = number(2, 3);
-      return;
-    }
-    give_buffers(value);
-    value.train.forwards_per_backward = 2;
-    value.train.batch_per_rank *= 2;
-    value.data.samples *= 2;
-    return;
-  }
-  if (option == "checked_drift" || option == "checked_replacement") {
-    value.ddp.checks = any_of<std::string>({"fast", "full"});
-    value.train.steps = std::max<std::int64_t>(value.train.steps, 2);
-    if (option == "checked_replacement") {
-      plant_fault(value, "replaced_parameter");
-      value.faults.back().ranks.clear();
-      return;
-    }
-    AtSpec at;
-    at.ranks = some_ranks(value);
-    at.steps = {number(0, value.train.steps - 2)};
-    at.lr = any_of<double>({0.0, 0.01, 0.2});
-    value.at.push_back(at);
+  if (option == "unarmed_backward" || option == "saved_buffer" || option == "checked_drift" ||
+      option == "checked_replacement") {
+    plant_checked(value, option);
     return;
   }
   value.model = branches_model();

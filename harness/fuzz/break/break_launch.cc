@@ -55,7 +55,8 @@ void plant_launch(Case& value, const std::string& mistake) {
       processes.insert(processes.end(), others.begin(), others.end());
     }
   } else if (mistake == "launch_too_many") {
-    for (std::int64_t rank = ranks; rank < ranks + number(1, 3); ++rank) {
+    const std::int64_t end = ranks + number(1, 3);
+    for (std::int64_t rank = ranks; rank < end; ++rank) {
       processes.emplace_back().rank = rank;
     }
   } else if (ranks == 1) {

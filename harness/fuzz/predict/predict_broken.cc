@@ -190,18 +190,9 @@ bool trains_apart(const Case& value) {
 
 // Checked mode ends what LibTorch alone would go on with, wrongly or not.
 bool is_ended_by_checks(const Case& value) {
-  const TrainSpec& train = value.train;
-  const bool unarmed = train.backwards_per_forward > 1;
-  const bool overwrites = train.forwards_per_backward > 1 && train.backward_from == "sum" &&
-                          value.ddp.broadcast_buffers && uses_batch_norm(value.model) &&
-                          value.world.ranks > 1;
-  return value.ddp.checks != "off" && reduces_in_backward(value.ddp) && train.sync_on != "never" &&
-         (unarmed || overwrites);
-}
-
-bool do_not_meet(const Case& value) {
-  const std::optional<Meeting> meeting = meeting_of(value);
-  return !meeting || !meeting->error.empty();
+  return value.ddp.checks != "off" && reduces_in_backward(value.ddp) &&
+         value.train.sync_on != "never" &&
+         (value.train.backwards_per_forward > 1 || overwrites_saved_buffers(value));
 }
 
 bool becomes_ready_twice(const Case& value) {
@@ -214,7 +205,7 @@ bool has_mistake(const Case& value) {
   const bool has_event = std::any_of(value.at.begin(), value.at.end(),
                                      [&](const AtSpec& at) { return is_mistake(value, at); });
   return !value.faults.empty() || has_event || loses_gradients(value) || trains_apart(value) ||
-         becomes_ready_twice(value) || is_ended_by_checks(value) || do_not_meet(value) ||
+         becomes_ready_twice(value) || is_ended_by_checks(value) || !all_meet(value) ||
          (is_dealt_unevenly(value) && (value.ddp.join == "off" || value.ddp.join == "throw"));
 }
 

@@ -204,11 +204,10 @@ std::optional<ExpectSpec> of_unarmed_backward(const Case& value) {
 }
 
 // J6: each rank's own statistics, which its first forward saved, give way to rank 0's in the
-// second; rank 0 keeps its own and goes on to backward.
+// second, which checks name; rank 0 waits where that forward compares replicas.
 std::optional<ExpectSpec> of_saved_buffer(const Case& value, const Case& single) {
   if (value.train.backwards_per_forward > 1 || value.train.backward_from != "sum" ||
-      value.world.ranks == 1 || !value.ddp.broadcast_buffers || !uses_batch_norm(value.model) ||
-      !does_nothing_else(value)) {
+      !overwrites_saved_buffers(value) || !does_nothing_else(value)) {
     return std::nullopt;
   }
   Case raised = single;
@@ -227,7 +226,7 @@ std::optional<ExpectSpec> of_saved_buffer(const Case& value, const Case& single)
     return std::nullopt;
   }
   ExpectSpec expect = predict_ends(value, *ends);
-  for (ExpectWaiting& waiting : expect.waiting) {  // where the end of its forward is compared
+  for (ExpectWaiting& waiting : expect.waiting) {
     waiting.collective = "all_gather";
     waiting.site = "checks";
     waiting.bucket.reset();

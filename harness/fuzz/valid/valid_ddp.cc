@@ -93,13 +93,14 @@ bool last_forward_uses_less(const Facts& facts) {
 }
 
 // F9: while a first backward waits for what only a later one brings, the others are ready again;
-// what a later one uses counts as used in the next step (F10).
+// what a later one used and is frozen then counts as used in the next step, if a gradient is there.
 bool later_backward_differs(const Facts& facts) {
   const TrainSpec& train = facts.value.train;
   const bool several = train.backward_from == "each" || train.backwards_per_forward > 1;
   if (!several || !facts.reduces) return false;
   const std::vector<Place> all = facts.places();
-  return any_event(facts.value, [](const AtSpec& at) { return !at.freeze.empty(); }) ||
+  const bool freezes = any_event(facts.value, [](const AtSpec& at) { return !at.freeze.empty(); });
+  return (freezes && !clears_gradients(facts.value)) ||
          std::any_of(all.begin(), all.end(),
                      [&](const Place& place) { return place.trained != all.front().trained; });
 }
@@ -215,7 +216,7 @@ void even_inputs(Case& value) {
       value.at.end());
 }
 
-// Once those have joined who use a parameter, no gradient comes of it but zeros.
+// Some ranks leave blocks out that others use: once those have joined, nobody uses them.
 bool is_used_by_some(const Case& value) {
   return any_event(value, [](const AtSpec& at) {
     return at.is_routing() && !at.ranks.empty() && at.mute.empty() && !at.samples &&
@@ -273,7 +274,7 @@ const std::vector<Rule>& ddp_rules() {
        [](Case& value, Dice&) { value.ddp.hook = "none"; }},
       {"ranks wait for those without inputs", waits_for_joined,
        [](Case& value, Dice&) { even_inputs(value); }},
-      {"joined ranks cannot follow (O1, O8, L11)", joined_ranks_cannot_follow, mend_join},
+      {"joined ranks cannot follow (O1, O8, L6, L11)", joined_ranks_cannot_follow, mend_join},
       {"a re-entrant checkpoint behind nothing that requires a gradient", reentrant_without_input,
        mend_reentrant},
       {"a re-entrant checkpoint is ready twice (F15)", reentrant_is_ready_twice,
@@ -284,7 +285,7 @@ const std::vector<Rule>& ddp_rules() {
        }},
       {"a static graph that changes (L5)", static_graph_changes, mend_static_graph},
       {"the last forward alone says what is unused (E13)", last_forward_uses_less, mend_forwards},
-      {"a later backward over another graph (F9, F10)", later_backward_differs,
+      {"a later backward over another graph (F9)", later_backward_differs,
        [](Case& value, Dice&) {
          value.train.backward_from = "sum";
          value.train.backwards_per_forward = 1;

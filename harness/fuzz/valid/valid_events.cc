@@ -202,8 +202,9 @@ const char* why_ascent_is_wrong(const Facts& facts, const AtSpec& at) {
     return "a first pass that does not end";
   }
   if (facts.exchanges || facts.value.train.backward_from == "each") return "a first pass of parts";
-  if (any_event(facts.value, [](const AtSpec& other) { return !other.freeze.empty(); })) {
-    return "a first pass of what is frozen then (F10)";
+  if (!clears_gradients(facts.value) &&
+      any_event(facts.value, [](const AtSpec& other) { return !other.freeze.empty(); })) {
+    return "a first pass uses what is frozen then, and whose old gradient stays";
   }
   if (facts.value.ddp.checks != "off") return "checks see that replicas differ";
   return why_not_everywhere(at);

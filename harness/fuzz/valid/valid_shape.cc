@@ -199,10 +199,7 @@ bool searches_a_launch(const Facts& facts) {
   return facts.value.launch.is_asked_for() && facts.value.schedule.policy == "exhaustive";
 }
 
-bool do_not_meet(const Facts& facts) {
-  const std::optional<Meeting> meeting = meeting_of(facts.value);
-  return !meeting || !meeting->error.empty();
-}
+bool do_not_meet(const Facts& facts) { return !all_meet(facts.value); }
 
 }  // namespace
 

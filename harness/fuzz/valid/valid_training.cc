@@ -103,11 +103,7 @@ void erase_samples(Case& value, Dice&) {
                  value.at.end());
 }
 
-// The second forward's broadcast comes before the first one's backward (J6).
-bool overwrites_saved_buffers(const Facts& facts) {
-  return facts.has(BlockKind::kBatchNorm) && facts.value.train.forwards_per_backward > 1 &&
-         facts.value.ddp.broadcast_buffers && has_peers(facts);
-}
+bool loses_saved_buffers(const Facts& facts) { return overwrites_saved_buffers(facts.value); }
 
 bool agrees_inside_join(const Facts& facts) {
   return facts.value.train.agree != "never" && facts.value.ddp.join != "off";
@@ -142,7 +138,7 @@ const std::vector<Rule>& training_rules() {
          }
        }},
       {"no rank has a sample", no_rank_has_samples, erase_samples},
-      {"a broadcast overwrites saved buffers (J6)", overwrites_saved_buffers,
+      {"a broadcast overwrites saved buffers (J6)", loses_saved_buffers,
        [](Case& value, Dice& dice) {
          if (dice.chance(50)) {
            value.ddp.broadcast_buffers = false;
