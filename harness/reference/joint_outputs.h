@@ -8,9 +8,9 @@
 
 namespace lockstep::harness {
 
-/// Puts one autograd node over those of `outputs` that require a gradient and are no other leaf than
-/// one of `trained`, as DDP does (E11): what they get is passed down in their order, all at once.
-/// Not core's sink, so that an error in that one is not repeated here.
+/// Puts one autograd node over those of `outputs` that require a gradient and are no other leaf
+/// than one of `trained`, as DDP does (E11): what they get is passed down in their order, all at
+/// once. Not core's sink, so that an error in that one is not repeated here.
 void join_outputs(std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& trained);
 
 }  // namespace lockstep::harness
