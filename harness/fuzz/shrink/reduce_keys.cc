@@ -229,7 +229,7 @@ void reduce_places(Candidates& candidates) {
   const auto move_to_start = [](auto& entries) {
     for (auto& entry : entries) {
       for (std::vector<std::int64_t>* list : {&entry.ranks, &entry.steps}) {
-        if (!list->empty()) *list = {0};
+        if (!list->empty()) list->assign(1, 0);
       }
     }
   };
