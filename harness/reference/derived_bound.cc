@@ -62,9 +62,8 @@ double largest_of(const Elements& elements) {
 
 bool zeros(const Elements& elements) { return !elements.defined() || largest_of(elements) == 0.0; }
 
-// The equation of DerivedBound for one tensor.
-double bound_of(const Elements& exact, const std::vector<Elements>& variants,
-                const Elements& actual, double largest_before) {
+// sigma of DerivedBound for one tensor in one step.
+double sigma_of(const Elements& exact, const std::vector<Elements>& variants) {
   double worst_mean_square = 0.0;
   for (std::int64_t i = 0; i < exact.numel(); ++i) {
     double squares = 0.0;
@@ -77,10 +76,15 @@ double bound_of(const Elements& exact, const std::vector<Elements>& variants,
     }
     worst_mean_square = std::max(worst_mean_square, squares / static_cast<double>(variants.size()));
   }
-  const double largest = largest_of(exact);
+  return std::sqrt(worst_mean_square);
+}
+
+// The equation of DerivedBound for one tensor.
+double bound_of(const Elements& exact, const Elements& actual, double sigma,
+                double largest_before) {
   const double tail =
       2.0 * std::log(2.0 * static_cast<double>(exact.numel()) / DerivedBound::kFalseAlarm);
-  return std::sqrt(worst_mean_square * tail) + 4.0 * actual.ulp_at(largest + largest_before);
+  return sigma * std::sqrt(tail) + 4.0 * actual.ulp_at(largest_of(exact) + largest_before);
 }
 
 // A NaN that the reference does not have is an infinite error; one that it has is none.
@@ -103,6 +107,7 @@ void DerivedBound::draw_variants(int count) const {
   const Case& value = serial_.value;
   const std::int64_t shards =
       uses_sync_batch_norm(value.model) ? 1 : value.world.ranks * value.train.micro_batches;
+  strayed_.clear();
   for (int i = static_cast<int>(variants_.size()); i < count; ++i) {
     // One in four accumulates over as many pieces as the ranks do.
     variants_.push_back(run_serial(
@@ -125,6 +130,38 @@ std::optional<DerivedBound::Worst> DerivedBound::hold_against(const Snapshot& ac
     worst = worst_of(actual, step, phase, undefined_is_zero);
   }
   return worst.element < 0 && !worst.exceeded ? std::nullopt : std::optional<Worst>(worst);
+}
+
+double DerivedBound::sigma_in(std::int64_t step, const std::string& phase, std::size_t slot) const {
+  const Elements exact(part_of(*find_step(exact_.ranks.front(), step), phase), slot);
+  if (!exact.defined()) {
+    return 0.0;
+  }
+  std::vector<Elements> variants;
+  for (const Run& variant : variants_) {
+    variants.emplace_back(part_of(*find_step(variant.ranks.front(), step), phase), slot);
+  }
+  return sigma_of(exact, variants);
+}
+
+double DerivedBound::sigma(std::int64_t step, const std::string& phase, std::size_t slot) const {
+  if (phase != "parameter") {
+    return sigma_in(step, phase, slot);
+  }
+  const std::vector<StepRecord>& steps = exact_.ranks.front().steps;
+  const std::size_t num_slots = steps.front().parameters.slots->size();
+  for (std::size_t at = strayed_.size(); at < steps.size() && steps[at].step <= step; ++at) {
+    std::vector<double> strayed(num_slots, 0.0);
+    for (std::size_t i = 0; i < num_slots; ++i) {
+      strayed[i] = std::max(at > 0 ? strayed_[at - 1][i] : 0.0, sigma_in(steps[at].step, phase, i));
+    }
+    strayed_.push_back(std::move(strayed));
+  }
+  std::size_t at = 0;
+  while (steps[at].step != step) {
+    ++at;
+  }
+  return strayed_[at][slot];
 }
 
 // Precondition: the step is there. No tensor at all: `element` is negative.
@@ -150,12 +187,8 @@ DerivedBound::Worst DerivedBound::worst_of(const Snapshot& actual, std::int64_t 
     if (!x64.defined() || !x.defined() || x64.numel() == 0) {
       continue;
     }
-    std::vector<Elements> variants;
-    for (const Run& variant : variants_) {
-      variants.emplace_back(part_of(*find_step(variant.ranks.front(), step), phase), slot);
-    }
     const double before = earlier != nullptr ? largest_of(Elements(*earlier, slot)) : 0.0;
-    const double bound = bound_of(x64, variants, x, before);
+    const double bound = bound_of(x64, x, sigma(step, phase, slot), before);
     std::int64_t element = 0;
     double observed = -1.0;
     for (std::int64_t i = 0; i < x64.numel(); ++i) {

@@ -26,9 +26,12 @@ namespace lockstep::harness {
 /// and rounding errors taken as independent of mean zero (the probabilistic model of Higham and
 /// Mary), the largest of n errors exceeds
 ///   bound = sigma sqrt(2 ln(2 n / p)) + 4 ulp(max |x64| + max |x64 one step earlier|)
-/// with probability below p = kFalseAlarm. The last term is the step's own arithmetic, which all
-/// variants may share: an optimizer rounds up to four times, by half an ulp of numbers as large as
-/// the parameter before and the update, in either of the two runs that are compared.
+/// with probability below p = kFalseAlarm. A parameter's sigma is the largest so far: what one run
+/// has strayed by it may be off by for good, though the others come back together, as where Adam
+/// with decay makes steps of one size of gradients that are rounding alone. The last term is the
+/// step's own arithmetic, which all variants may share: an optimizer rounds up to four times, by
+/// half an ulp of numbers as large as the parameter before and the update, in either of the two
+/// runs that are compared.
 ///
 /// A handful of variants may underestimate sigma by chance, more so where an optimizer divides by
 /// the root of a gradient that is almost rounding alone. So nobody is accused on their word: what
@@ -64,10 +67,14 @@ class DerivedBound {
   Worst worst_of(const Snapshot& actual, std::int64_t step, const std::string& phase,
                  bool undefined_is_zero) const;
   void draw_variants(int count) const;
+  /// Of one step, and of the bound in it. Precondition: the step is there.
+  double sigma_in(std::int64_t step, const std::string& phase, std::size_t slot) const;
+  double sigma(std::int64_t step, const std::string& phase, std::size_t slot) const;
 
   Program serial_;
   Run exact_;                          // float64
   mutable std::vector<Run> variants_;  // kVariants or, when they were needed, kVariantsMax
+  mutable std::vector<std::vector<double>> strayed_;  // per step and parameter: sigma so far
 };
 
 }  // namespace lockstep::harness

@@ -73,12 +73,11 @@ void draw_disturbances(TimingSetup& setup) {
   setup.jitter.stall_ms = 0.7;
   const auto num_stragglers = *rc::gen::inRange(0, 3);
   for (int i = 0; i < num_stragglers; ++i) {
-    StragglerSetup straggler;
-    straggler.ranks.assign(1, *rc::gen::inRange<std::int64_t>(0, setup.world.ranks));
-    if (*rc::gen::arbitrary<bool>()) straggler.steps.assign(1, setup.train.steps - 1);
+    StragglerSetup& straggler = setup.stragglers.emplace_back();
+    straggler.ranks = {*rc::gen::inRange<std::int64_t>(0, setup.world.ranks)};
+    if (*rc::gen::arbitrary<bool>()) straggler.steps = {setup.train.steps - 1};
     straggler.slowdown = one_of({1.0, 0.5, 3.0});
     straggler.delay_ms = one_of({0.0, 0.2});
-    setup.stragglers.push_back(straggler);
   }
 }
 

@@ -225,17 +225,15 @@ bool is_used_by_some(const Case& value) {
 }
 
 // O1, O8, L6, L11: a joined rank shadows one forward for each reduction, without statistics and
-// exchanges; a static graph is recorded by all, in a first backward that there is.
+// exchanges; a static graph is recorded by all.
 bool joined_ranks_cannot_follow(const Facts& facts) {
   if (facts.value.ddp.join == "off") return false;
   if (facts.value.train.forwards_per_backward > 1) return true;
   if (!is_uneven(facts.value)) return false;
   const std::vector<std::int64_t> steps = steps_by_rank(facts.value);
   const bool none = std::find(steps.begin(), steps.end(), 0) != steps.end();
-  const bool has_backward =
-      facts.value.train.loss != "input_gradient" || facts.value.model.frozen.empty();
   return facts.exchanges ||
-         (facts.value.ddp.static_graph && (none || !has_backward || is_used_by_some(facts.value)));
+         (facts.value.ddp.static_graph && (none || is_used_by_some(facts.value)));
 }
 
 void mend_join(Case& value, Dice& dice) {

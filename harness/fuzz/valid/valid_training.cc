@@ -64,10 +64,11 @@ bool input_gradient_is_wrong(const Facts& facts) {
   });
 }
 
-// Unanchored, only a graph that is counted tells what the loss reaches (L7).
+// Unanchored, only a graph that is counted tells what the loss reaches (L7). Of biases alone it
+// reaches none, and no backward runs (F3).
 bool needs_an_anchor(const Facts& facts) {
   return facts.value.train.loss == "input_gradient" && facts.reduces &&
-         !facts.value.ddp.static_graph;
+         (!facts.value.ddp.static_graph || !facts.value.model.frozen.empty());
 }
 
 bool detaches_views(const Facts& facts) {
