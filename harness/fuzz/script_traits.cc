@@ -6,6 +6,7 @@
 
 #include "harness/block_spec.h"
 #include "harness/model.h"
+#include "harness/model_plan.h"
 #include "harness/program.h"
 
 namespace lockstep::harness::fuzz {
@@ -83,6 +84,10 @@ bool hook_is_elementwise(const Case& value) {
 }
 
 bool has_buffers(const Case& value) { return !buffer_names(value.model).empty(); }
+
+bool rounds_by_sink(const Case& value) {
+  return !value.data.exact && plan_model(value.model).stages.back().size() > 2;
+}
 
 bool overwrites_saved_buffers(const Case& value) {
   return value.train.forwards_per_backward > 1 && value.ddp.broadcast_buffers &&

@@ -51,6 +51,9 @@ bool hook_goes_local(const Case& value);
 bool hook_is_elementwise(const Case& value);
 
 bool has_buffers(const Case& value);
+/// Three outputs or more may be one tensor: DDP's sink adds up what they give to it in their order,
+/// autograd alone in another (E11). Two contributions commute.
+bool rounds_by_sink(const Case& value);
 /// The broadcast of a later forward changes the statistics that an earlier one has saved for its
 /// backward, on all ranks but 0 (J6).
 bool overwrites_saved_buffers(const Case& value);

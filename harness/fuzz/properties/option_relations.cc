@@ -137,7 +137,7 @@ bool static_graph_applies(const Case& value) {
   return is_plain(value) && reduces_in_backward(value.ddp) && sums_commute(value) &&
          hook_is_elementwise(value) && !use_varies(value) && one_backward_per_window(value) &&
          value.ddp.join == "off" && !is_hard_to_search(value) &&
-         !is_input_gradient(value.train.loss) &&
+         !is_input_gradient(value.train.loss) && !rounds_by_sink(value) &&
          // PyTorch's has a static graph without windows (L9), and other rules for several forwards.
          (value.ddp.sync == "ddp" ||
           (value.train.micro_batches == 1 && value.train.forwards_per_backward == 1)) &&

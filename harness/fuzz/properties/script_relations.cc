@@ -159,7 +159,7 @@ Case without_sync(const Case& value) {
 bool world_size_one_applies(const Case& value) {
   return is_plain(value) && value.world.ranks == 1 && reduces_in_backward(value.ddp) &&
          value.ddp.join == "off" && (hook_averages(value) || value.ddp.hook == "noop") &&
-         !has_sparse(value) && !is_input_gradient(value.train.loss) &&
+         !has_sparse(value) && !is_input_gradient(value.train.loss) && !rounds_by_sink(value) &&
          is_sound(without_sync(value));
 }
 
