@@ -18,6 +18,9 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr char kTokenName[] = "token";
+constexpr char kConclusion[] = ".conclusion";
+constexpr char kMet[] = "met\n";
+constexpr char kTimedOut[] = "timed_out";
 constexpr char kRecordFormat[] = "lockstep-rank-1";
 
 std::string to_text(const PeerRecord& record) {
@@ -37,11 +40,21 @@ std::optional<PeerRecord> parse_record(const std::string& text) {
 }
 
 /// A refusal as ranks leave it for each other: its kind, a newline, its message.
-LaunchError parse_refusal(std::int64_t reader, const std::string& text) {
+std::string refusal_text(const std::string& kind, const std::string& message) {
+  return kind + "\n" + message;
+}
+
+[[noreturn]] void throw_refusal(std::int64_t reader, const std::string& text) {
   const std::size_t end_of_kind = std::min(text.find('\n'), text.size());
-  return LaunchError(text.substr(0, end_of_kind),
-                     fmt::format("rank {}: the group cannot form: {}", reader,
-                                 text.substr(std::min(end_of_kind + 1, text.size()))));
+  const std::string kind = text.substr(0, end_of_kind);
+  const std::string told = text.substr(std::min(end_of_kind + 1, text.size()));
+  const bool is_own = told.rfind(fmt::format("rank {}: ", reader), 0) == 0;
+  const std::string message =
+      is_own ? told : fmt::format("rank {}: the group cannot form: {}", reader, told);
+  if (kind == kTimedOut) {
+    throw TimedOut(message);
+  }
+  throw LaunchError(kind, message);
 }
 
 bool is_group_name(const std::string& name) {
@@ -133,8 +146,19 @@ std::string GroupRendezvous::missing_text(const std::vector<PeerRecord>& found) 
 void GroupRendezvous::refuse(const std::string& kind, const std::string& message) {
   options_.store->publish(
       fmt::format("{}.refused.{}.{}", options_.group, options_.rank, host_.process_id()),
-      kind + "\n" + message);
+      refusal_text(kind, message));
   throw LaunchError(kind, message);
+}
+
+/// The first that has seen enough says how it ends for the whole group, and all follow it: what
+/// each of them has seen by then may differ. Returns if all meet.
+void GroupRendezvous::conclude(const std::string& seen) {
+  const std::string name = options_.group + kConclusion;
+  const bool is_first = options_.store->publish(name, seen);
+  const std::string text = is_first ? seen : options_.store->read(name).value_or(seen);
+  if (text != kMet) {
+    throw_refusal(options_.rank, text);
+  }
 }
 
 void GroupRendezvous::listen() {
@@ -162,7 +186,7 @@ void GroupRendezvous::register_self() {
     return;
   }
   const auto taken = parse_record(options_.store->read(name).value_or(""));
-  const std::string missing = missing_text(scan());
+  const std::string missing = missing_text(scan().found);
   refuse("rank_taken",
          fmt::format("rank {} of group '{}' in {} is taken by {}; process {} on host {} wants it "
                      "too{}",
@@ -171,14 +195,13 @@ void GroupRendezvous::register_self() {
                      missing.empty() ? "" : "; not come so far: " + missing));
 }
 
-std::vector<PeerRecord> GroupRendezvous::scan() {
+GroupRendezvous::Seen GroupRendezvous::scan() {
   const std::string rank_prefix = options_.group + ".rank.";
   const std::string refused_prefix = options_.group + ".refused.";
-  std::vector<PeerRecord> found;
-  std::optional<std::string> refusal;
+  Seen seen;
   for (const std::string& name : options_.store->list()) {
-    if (name.rfind(refused_prefix, 0) == 0) {
-      refusal = options_.store->read(name).value_or(name);
+    if (name.rfind(refused_prefix, 0) == 0 || name == options_.group + kConclusion) {
+      seen.ending = options_.store->read(name).value_or(name);
     }
     if (name.rfind(rank_prefix, 0) == 0) {
       const auto record = parse_record(options_.store->read(name).value_or(""));
@@ -187,17 +210,12 @@ std::vector<PeerRecord> GroupRendezvous::scan() {
                           fmt::format("rank {}: cannot read {} in {}", options_.rank, name,
                                       options_.store->describe()));
       }
-      found.push_back(*record);
+      seen.found.push_back(*record);
     }
   }
-  std::sort(found.begin(), found.end(),
+  std::sort(seen.found.begin(), seen.found.end(),
             [](const PeerRecord& a, const PeerRecord& b) { return a.rank < b.rank; });
-  // A complete group has nothing to fear from a stranger that was refused.
-  const bool is_complete = static_cast<std::int64_t>(found.size()) == options_.world_size;
-  if (refusal && !is_complete) {
-    throw parse_refusal(options_.rank, *refusal);
-  }
-  for (const PeerRecord& record : found) {
+  for (const PeerRecord& record : seen.found) {
     if (record.world_size != options_.world_size) {
       refuse("world_sizes_differ",
              fmt::format("world sizes differ: rank {} was told {}, rank {} ({}) was told {}",
@@ -205,7 +223,7 @@ std::vector<PeerRecord> GroupRendezvous::scan() {
                          record.world_size));
     }
   }
-  return found;
+  return seen;
 }
 
 /// All ranks see the same records, but each knows best about its own address.
@@ -232,19 +250,24 @@ std::vector<PeerRecord> GroupRendezvous::meet() {
   claim_token();
   listen();
   register_self();
-  std::vector<PeerRecord> found = scan();
-  for (Pause pause(clock_); static_cast<std::int64_t>(found.size()) < options_.world_size;
-       found = scan()) {
-    if (remaining().count() == 0) {
-      throw TimedOut(
+  Seen seen = scan();
+  for (Pause pause(clock_); static_cast<std::int64_t>(seen.found.size()) < options_.world_size;
+       seen = scan()) {
+    if (seen.ending) {
+      conclude(*seen.ending);
+    } else if (remaining().count() == 0) {
+      conclude(refusal_text(
+          kTimedOut,
           fmt::format("rank {}: after {} ms only {} of {} ranks have come to {}; missing: {}",
-                      options_.rank, options_.timeout.count(), found.size(), options_.world_size,
-                      options_.store->describe(), missing_text(found)));
+                      options_.rank, options_.timeout.count(), seen.found.size(),
+                      options_.world_size, options_.store->describe(), missing_text(seen.found))));
     }
     pause();
   }
-  check_reachable(found);
-  return found;
+  // A complete group has nothing to fear from a stranger that was refused.
+  conclude(kMet);
+  check_reachable(seen.found);
+  return seen.found;
 }
 
 void GroupRendezvous::set(const std::string& key, const std::vector<char>& value) {

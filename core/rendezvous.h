@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,10 +52,12 @@ class GroupRendezvous {
 
   /// Registers this rank and waits for all others. Result: [world_size], by rank.
   ///
-  /// Errors: LaunchError, on all ranks that are still waiting, for a token of another run (at once,
-  ///         on the stranger alone), a rank that is taken, world sizes that differ, what `listen`
-  ///         throws; also for a loopback address where the ranks are on several machines.
-  ///         TimedOut names the ranks that have not come.
+  /// Either all ranks return, or none does: nobody is left to wait for one that has given up.
+  /// Errors: LaunchError, on all ranks unless they were complete before, for a rank that is taken,
+  ///         world sizes that differ, what `listen` throws; also for a loopback address where the
+  ///         ranks are on several machines; on the stranger alone, and at once, for a token of
+  ///         another run. TimedOut, also on those that come later, names the ranks that have not
+  ///         come.
   std::vector<PeerRecord> meet();
 
   /// Publishes a value under a name of its own. Errors: UsageError if the key is taken.
@@ -66,11 +69,17 @@ class GroupRendezvous {
 
  private:
   class Pause;
+  /// What is in the store at one moment.
+  struct Seen {
+    std::vector<PeerRecord> found;      ///< by rank
+    std::optional<std::string> ending;  ///< a refusal, or how the group has concluded, if any
+  };
 
   void claim_token();
   void listen();
   void register_self();
-  std::vector<PeerRecord> scan();
+  Seen scan();
+  void conclude(const std::string& seen);
   void check_reachable(const std::vector<PeerRecord>& all);
   std::string describe_process(const PeerRecord& record) const;
   std::string missing_text(const std::vector<PeerRecord>& found) const;

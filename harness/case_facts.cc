@@ -6,6 +6,7 @@
 #include <set>
 #include <tuple>
 
+#include "harness/fault_kinds.h"
 #include "harness/program.h"
 
 namespace lockstep::harness {
@@ -136,6 +137,23 @@ std::vector<std::int64_t> steps_by_rank(const Case& value) {
     steps.push_back(own);
   }
   return steps;
+}
+
+bool runs_on(const Case& value, const std::string& backend) {
+  const bool ends_a_process =
+      std::any_of(value.faults.begin(), value.faults.end(),
+                  [](const FaultSpec& fault) { return is_process_fault(fault.kind); });
+  if (backend == "sim") {
+    return true;
+  }
+  // Machines are made up, and PyTorch's own transport has a rendezvous of its own.
+  if (value.launch.is_asked_for() && (!value.launch.hosts.empty() || backend == "c10d_gloo")) {
+    return false;
+  }
+  if (backend == "nccl" && (ends_a_process || (value.world.ranks > 2 && !value.data.exact))) {
+    return false;
+  }
+  return !value.world.simulator_only;
 }
 
 }  // namespace lockstep::harness

@@ -20,4 +20,9 @@ std::vector<HostSpec> hosts_of(const Case& value);
 /// empty or has an entry for `rank`.
 std::int64_t given_steps(const TrainSpec& train, std::int64_t rank);
 
+/// False if the case cannot be judged on `backend`. Over "nccl" those are cases whose sums may
+/// depend on the order of additions, which is not known there (more than two ranks and numbers that
+/// are not exact), and cases in which a process ends, which NCCL does not notice.
+bool runs_on(const Case& value, const std::string& backend);
+
 }  // namespace lockstep::harness

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "core/check.h"
 #include "harness/fault_kinds.h"
 #include "harness/trainer.h"
 #include "sim/ring_order.h"
@@ -35,7 +36,7 @@ bool Script::begin_step(const StepPlan& plan) {
   detaches_ = bypasses_ = keeps_gradients_ = sums_loss_ = keeps_sum_ = clips_before_sync_ =
       has_bad_batch_ = false;
   ascends_ = 0.0;
-  is_first_attempt_ = true;
+  num_attempts_ = 0;
   for (const std::size_t index : plan.events) {
     detaches_ = detaches_ || value.at[index].detach;
     const AtSpec& at = value.at[index];
@@ -88,9 +89,10 @@ void Script::begin_attempt() {
   verdict_ = Verdict::kGoOn;
   has_agreed_ = false;
   if (parts_.disturbances != nullptr) {
-    parts_.disturbances->begin_attempt(is_first_attempt_);
+    parts_.disturbances->begin_attempt(num_attempts_ == 0);
   }
-  is_first_attempt_ = false;
+  // Nothing is raised and caught in a second attempt, so there is never a third.
+  LOCKSTEP_CHECK(++num_attempts_ <= 2, "attempt {} at one step", num_attempts_);
 }
 
 void Script::run(const StepPlan& plan, const std::string& when, std::int64_t micro,

@@ -75,8 +75,8 @@ class Script {
   const TrainerParts& parts_;  // outlives this: owned by the caller of train()
   bool leaves_ = false;
   Verdict verdict_ = Verdict::kGoOn;
-  bool has_agreed_ = false;  // in this attempt
-  bool is_first_attempt_ = true;
+  bool has_agreed_ = false;        // in this attempt
+  std::int64_t num_attempts_ = 0;  // at this step
   bool detaches_ = false;
   bool bypasses_ = false;
   bool keeps_gradients_ = false;

@@ -148,7 +148,7 @@ class SuiteRun {
     if (!worker) children.start(worker);
     const CaseText text{pending_->named.file, pending_->named.name, pending_->text};
     if (events_.case_begins) events_.case_begins(static_cast<std::int64_t>(slot), text);
-    if (worker->hand_out(index, text, wall_seconds() + options_.case_timeout_s)) {
+    if (worker->hand_out(index, text, options_.case_timeout_s)) {
       in_flight_.emplace(index, *std::move(pending_));
       pending_.reset();
     } else {
@@ -187,7 +187,7 @@ class SuiteRun {
     }
     // What an event throws is no matter of the worker.
     if (result) take_result(*index, *std::move(result));
-    const bool over_time = worker->in_flight() && wall_seconds() > worker->deadline_s();
+    const bool over_time = worker->is_over_time();
     if (!dead && !worker->disconnected() && !over_time) return;
     const std::optional<std::int64_t> lost = worker->in_flight();
     int signal = 0;

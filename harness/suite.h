@@ -58,8 +58,9 @@ struct SuiteOptions {
   std::int64_t jobs = 1;
   /// Judges in this process: for debuggers. No isolation, no time limit, signals end the program.
   bool in_process = false;
-  bool fail_fast = false;         ///< stops after the first case, in order, that is not as expected
-  double case_timeout_s = 120.0;  ///< real time that one case may take
+  bool fail_fast = false;  ///< stops after the first case, in order, that is not as expected
+  /// What one case may take: of processor time, or of real time while it waits for something else.
+  double case_timeout_s = 120.0;
   /// Called once in every process that judges, before its first case and after its last, unless it
   /// is killed; may be empty.
   std::function<void()> process_start, process_end;

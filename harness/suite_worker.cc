@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "core/check.h"
+#include "harness/process_time.h"
 #include "harness/report/case_json.h"
 #include "harness/report/printable.h"
 #include "harness/scenario.h"
@@ -171,13 +172,28 @@ SuiteWorker::~SuiteWorker() {
   close(fd_);
 }
 
-bool SuiteWorker::hand_out(std::int64_t index, const CaseText& text, double deadline_s) {
+bool SuiteWorker::hand_out(std::int64_t index, const CaseText& text, double limit_s) {
+  used_before_s_ = processor_seconds(pid_);
   const bool sent = send_case(fd_, text);
   // A child that did not live to see its first case has lost it, or starting would never end.
   if (!sent && has_answered_) return false;
   in_flight_ = index;
-  deadline_s_ = deadline_s;
+  limit_s_ = limit_s;
+  deadline_s_ = wall_seconds() + limit_s;
   return true;
+}
+
+bool SuiteWorker::is_over_time() {
+  const double now_s = wall_seconds();
+  if (!in_flight_ || now_s < deadline_s_) {
+    return false;
+  }
+  const double left_s = limit_s_ - (processor_seconds(pid_) - used_before_s_);
+  if (left_s <= 0.0 || !wants_processor(pid_)) {
+    return true;
+  }
+  deadline_s_ = now_s + left_s;
+  return false;
 }
 
 std::optional<CaseResult> SuiteWorker::receive() {

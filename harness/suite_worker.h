@@ -42,11 +42,17 @@ class SuiteWorker {
   pid_t pid() const { return pid_; }
   /// The case in progress, by its number.
   std::optional<std::int64_t> in_flight() const { return in_flight_; }
+  /// When to look next whether it is over time, by the wall clock.
   double deadline_s() const { return deadline_s_; }
+  /// Whether the case in flight has had its time: so much of the processors, or so much of the wall
+  /// clock if its process waits for something else. On a busy machine, where it was given less, the
+  /// deadline is put off.
+  bool is_over_time();
 
-  /// False if the child has ended since its last result. One that ended before its first case loses
-  /// it all the same: the case is in flight, and `dead` becomes true.
-  bool hand_out(std::int64_t index, const CaseText& text, double deadline_s);
+  /// `limit_s`: see is_over_time. False if the child has ended since its last result. One that
+  /// ended before its first case loses it all the same: the case is in flight, and `dead` becomes
+  /// true.
+  bool hand_out(std::int64_t index, const CaseText& text, double limit_s);
 
   /// Takes what has arrived; never blocks. The result of the case in flight once it is complete.
   /// Errors: UsageError for bytes that are no result.
@@ -68,7 +74,8 @@ class SuiteWorker {
   pid_t pid_ = -1;
   int fd_ = -1;
   std::optional<std::int64_t> in_flight_;
-  double deadline_s_ = 0.0;
+  double limit_s_ = 0.0, deadline_s_ = 0.0;
+  double used_before_s_ = 0.0;  // processor time, when the case in flight was handed out
   bool has_answered_ = false;
   bool disconnected_ = false;
   std::string received_;

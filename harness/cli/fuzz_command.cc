@@ -96,8 +96,9 @@ void check_and_choose(FuzzOptions& options) {
   campaign.only_mode = options.valid_only || options.broken_only || !can_break;
   if (options.broken_only) campaign.space.mode = Mode::kBroken;
   LOCKSTEP_USAGE(!options.broken_only || can_break,
-                 "--broken: how scripts with a mistake end is predicted for our DDP alone and in "
-                 "the simulator; leave out --backend, --sync and --against, or --broken");
+                 "--broken: how scripts with a mistake end is predicted for our DDP alone, in the "
+                 "simulator and over gloo; leave out --sync, --against and another --backend, or "
+                 "--broken");
   LOCKSTEP_USAGE(options.toward.empty() || options.toward == "ulp" || options.toward == "wait",
                  "--toward takes ulp or wait, not '{}'", options.toward);
   LOCKSTEP_USAGE(options.toward != "wait" || options.judging.backend == "sim",
@@ -288,7 +289,7 @@ void add_options(CLI::App& command, FuzzOptions& options) {
                      "torch: also run every case with PyTorch's reducer and compare everything");
   command.add_flag(
       "--valid", options.valid_only,
-      "Scripts without a mistake only; always so with another backend, sync or against");
+      "Scripts without a mistake only; always so with --sync, --against and c10d_gloo");
   command.add_flag("--broken", options.broken_only, "Scripts with a planted mistake only");
   command.add_option("--ranks-max", campaign.space.ranks_max, "Ranks of a script (default 8)")
       ->check(CLI::Range(1, 64));
@@ -314,8 +315,10 @@ void add_options(CLI::App& command, FuzzOptions& options) {
   command.add_flag("--keep-all", campaign.keep_all, "Shrink and keep every finding of a kind");
   command.add_flag("--no-shrink", options.no_shrink, "Keep findings as they were drawn");
   command
-      .add_option("--case-timeout", options.suite.case_timeout_s,
-                  "Seconds that a case may take before that is a finding (default 30)")
+      .add_option(
+          "--case-timeout", options.suite.case_timeout_s,
+          "Seconds, of processor time or standing still, that a case may take before that is "
+          "a finding (default 30)")
       ->check(above_zero());
   command.add_option("--hang-after", options.judging.hang_after_s,
                      "Real transports: seconds without progress that make a deadlock (default 10)");

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -38,6 +39,27 @@ std::string subcommand_error(const CLI::App& app, int argc, char** argv) {
                      did_you_mean(argv[1], names));
 }
 
+/// What is wrong with an argument that looks like an option of its subcommand and is none.
+std::string option_error(const CLI::App& app, int argc, char** argv) {
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (command->get_name() != argv[1]) continue;
+    for (const CLI::Option* option : command->get_options()) {
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    }
+  }
+  for (int i = 2; i < argc; ++i) {
+    const std::string argument = argv[i];
+    const std::string name = argument.substr(0, argument.find('='));
+    const bool is_known = std::find(names.begin(), names.end(), name) != names.end();
+    if (name.size() > 2 && name.rfind("--", 0) == 0 && !is_known) {
+      return fmt::format("unknown option '{}' of `lockstep {}`{}", name, argv[1],
+                         did_you_mean(name, names));
+    }
+  }
+  return {};
+}
+
 /// Errors: UsageError if something that was printed did not arrive.
 void end_output() {
   LOCKSTEP_USAGE(std::fflush(stdout) == 0 && std::ferror(stdout) == 0,
@@ -52,9 +74,13 @@ int run(CLI::App& app, int argc, char** argv, const int& exit_status) {
   } catch (const CLI::ParseError& error) {
     // --help and --version come this way, with status 0.
     if (error.get_exit_code() == 0) return app.exit(error);
-    const std::string unknown = subcommand_error(app, argc, argv);
-    fmt::print(stderr, "lockstep: {}\nRun `lockstep --help` for how to use it.\n",
-               unknown.empty() ? error.what() : unknown);
+    std::string wrong = subcommand_error(app, argc, argv);
+    const bool has_command = wrong.empty() && argc > 1 && argv[1][0] != '-';
+    if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr && has_command) {
+      wrong = option_error(app, argc, argv);
+    }
+    fmt::print(stderr, "lockstep: {}\nRun `lockstep {}--help` for how to use it.\n",
+               wrong.empty() ? error.what() : wrong, has_command ? argv[1] + std::string(" ") : "");
     return kWrongUsage;
   } catch (const ScenarioError& error) {
     fmt::print(stderr, "{}\n", error.what());

@@ -205,7 +205,8 @@ void add_options(CLI::App& command, RunOptions& options) {
                      "Real transports: seconds without progress that make a deadlock (default 10)");
   command
       .add_option("--case-timeout", options.suite.case_timeout_s,
-                  "Seconds that a case may take before it counts as a defect (default 120)")
+                  "Seconds, of processor time or standing still, that a case may take before it "
+                  "counts as a defect (default 120)")
       ->check(above_zero());
   command.add_flag("--fail-fast", options.suite.fail_fast,
                    "Stop at the first case not as expected");

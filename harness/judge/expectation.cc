@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "core/time_units.h"
-#include "harness/fault_kinds.h"
 #include "harness/judge/judge.h"
 #include "harness/snapshot.h"
 
@@ -355,23 +354,6 @@ std::vector<std::string> complaints_about_ends(const ExpectSpec& expect, const R
     }
   }
   return complaints;
-}
-
-bool runs_on(const Case& value, const std::string& backend) {
-  const bool ends_a_process =
-      std::any_of(value.faults.begin(), value.faults.end(),
-                  [](const FaultSpec& fault) { return is_process_fault(fault.kind); });
-  if (backend == "sim") {
-    return true;
-  }
-  // Machines are made up, and PyTorch's own transport has a rendezvous of its own.
-  if (value.launch.is_asked_for() && (!value.launch.hosts.empty() || backend == "c10d_gloo")) {
-    return false;
-  }
-  if (backend == "nccl" && (ends_a_process || (value.world.ranks > 2 && !value.data.exact))) {
-    return false;
-  }
-  return !value.world.simulator_only;
 }
 
 }  // namespace lockstep::harness

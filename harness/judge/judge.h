@@ -50,9 +50,4 @@ std::vector<std::string> complaints_about_planted(const Case& value, const Run& 
 /// The same for `ends`: how each rank ended, whatever the outcome.
 std::vector<std::string> complaints_about_ends(const ExpectSpec& expect, const Run& subject);
 
-/// False if the case cannot be judged on `backend`. Over "nccl" those are cases whose sums may
-/// depend on the order of additions, which is not known there (more than two ranks and numbers that
-/// are not exact), and cases in which a process ends, which NCCL does not notice.
-bool runs_on(const Case& value, const std::string& backend);
-
 }  // namespace lockstep::harness

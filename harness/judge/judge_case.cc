@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "harness/case_facts.h"
 #include "harness/judge/judge.h"
 #include "harness/judge/judge_schedules.h"
 #include "harness/judge/peer_comparison.h"

@@ -225,6 +225,21 @@ TEST(GroupRendezvousTest, RanksThatDoNotComeAreNamed) {
       AllOf(HasSubstr("rank 1: after 20 ms only 1 of 4 ranks"), HasSubstr("missing: 0, 2, 3")));
 }
 
+TEST(GroupRendezvousTest, ARankThatComesTooLateIsToldThatTheOthersHaveLeft) {
+  const auto directory = RendezvousDirectory::create();
+  EXPECT_THROW(GroupRendezvous(member(directory, 0, 2, milliseconds(1))).meet(), TimedOut);
+  EXPECT_THAT(message_of<TimedOut>([&] { GroupRendezvous(member(directory, 1, 2)).meet(); }),
+              AllOf(HasSubstr("rank 1: the group cannot form: rank 0: after 1 ms only 1 of 2"),
+                    HasSubstr("missing: 1")));
+}
+
+TEST(GroupRendezvousTest, ARankThatWaitsIsToldThatAnotherHasLeft) {
+  const auto directory = RendezvousDirectory::create();
+  EXPECT_THROW(GroupRendezvous(member(directory, 0, 3, milliseconds(1))).meet(), TimedOut);
+  EXPECT_THAT(message_of<TimedOut>([&] { GroupRendezvous(member(directory, 1, 3)).meet(); }),
+              HasSubstr("rank 1: the group cannot form: rank 0: after 1 ms only 1 of 3"));
+}
+
 TEST(GroupRendezvousTest, ADirectoryThatVanishesIsAnError) {
   auto directory = RendezvousDirectory::create();
   std::string message;

@@ -48,13 +48,15 @@ TEST(Break, IsTheSameForOneStateOfTheGenerator) {
   }
 }
 
-TEST(Break, IsForOurDdpInTheSimulator) {
+TEST(Break, IsForOurDdpInTheSimulatorAndOverGloo) {
   Case value = drawn(0);
   Space space;
   space.sync = "torch";
   EXPECT_FALSE(plant(value, space, rc::Random()));
   space.sync = "ddp";
   space.backend = "gloo";
+  EXPECT_TRUE(plant(value, space, rc::Random()));
+  space.backend = "c10d_gloo";
   EXPECT_FALSE(plant(value, space, rc::Random()));
 }
 

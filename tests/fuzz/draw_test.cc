@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "harness/case_facts.h"
 #include "harness/fuzz/draw/draw_topics.h"
 #include "harness/fuzz/predict/predict.h"
 #include "harness/fuzz/valid/valid.h"
@@ -85,11 +86,15 @@ TEST(Draw, KeepsToWhatARealTransportHas) {
   Space space;
   space.backend = "gloo";
   space.ranks_max = 3;
-  for (std::uint64_t index = 0; index < 200; ++index) {
-    const Case value = draw_script(space, 1, index);
-    EXPECT_LE(value.world.ranks, 3);
-    EXPECT_EQ(value.schedule.policy, "round_robin");
-    for (const AtSpec& at : value.at) EXPECT_LE(at.sleep_ms, 1);
+  for (const Mode mode : {Mode::kValid, Mode::kBroken}) {
+    space.mode = mode;
+    for (std::uint64_t index = 0; index < 200; ++index) {
+      const Case value = draw_script(space, 1, index);
+      EXPECT_TRUE(runs_on(value, "gloo"));
+      EXPECT_LE(value.world.ranks, 3);
+      EXPECT_EQ(value.schedule.policy, "round_robin");
+      for (const AtSpec& at : value.at) EXPECT_LE(at.sleep_ms, 1);
+    }
   }
 }
 

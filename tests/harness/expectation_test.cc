@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "harness/case_facts.h"
 #include "harness/judge/judge.h"
 
 namespace lockstep::harness {

@@ -64,6 +64,14 @@ TEST_F(ScenarioCommandTest, NamesTheNearestSubcommand) {
               AllOf(HasSubstr("unknown command 'chekc'"), HasSubstr("did you mean 'check'?")));
 }
 
+TEST_F(ScenarioCommandTest, NamesTheNearestOption) {
+  const ProgramResult result = lockstep({"run", "x.toml", "--fail-fats"});
+  EXPECT_EQ(result.exit_status, 2);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("unknown option '--fail-fats' of `lockstep run`; did you "
+                                          "mean '--fail-fast'?"),
+                                HasSubstr("Run `lockstep run --help`")));
+}
+
 TEST_F(ScenarioCommandTest, EveryCommandHasHelpWithAnExample) {
   for (const std::string command : {"check", "list", "new"}) {
     const ProgramResult result = lockstep({command, "--help"});

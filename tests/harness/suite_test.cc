@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 #include <stdexcept>
 
 #include "core/error.h"
+#include "harness/process_time.h"
 #include "harness/report/case_json.h"
 #include "tests/harness/suite_cases.h"
 
@@ -50,6 +52,46 @@ std::vector<std::string> without_times(std::vector<CaseResult> results) {
   }
   return out;
 }
+
+void stay_on_first_processor() {
+  cpu_set_t all, one;
+  CPU_ZERO(&one);
+  if (sched_getaffinity(0, sizeof all, &all) != 0) std::abort();
+  int first = 0;
+  while (!CPU_ISSET(first, &all)) ++first;
+  CPU_SET(first, &one);
+  if (sched_setaffinity(0, sizeof one, &one) != 0) std::abort();
+}
+
+/// Processes that want the first processor all the time, while there is this one.
+class Spinners {
+ public:
+  explicit Spinners(int count) {
+    for (int i = 0; i < count; ++i) {
+      pids_.push_back(fork());
+      if (pids_.back() == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        stay_on_first_processor();
+        spin();
+      }
+    }
+  }
+  ~Spinners() {
+    for (const pid_t pid : pids_) {
+      kill(pid, SIGKILL);
+      waitpid(pid, nullptr, 0);
+    }
+  }
+  Spinners(const Spinners&) = delete;
+  Spinners& operator=(const Spinners&) = delete;
+
+  [[noreturn]] static void spin() {
+    for (volatile std::int64_t count = 0;;) count = count + 1;
+  }
+
+ private:
+  std::vector<pid_t> pids_;
+};
 
 /// A pipe that the tests use to make one process wait for another.
 struct Pipe {
@@ -184,6 +226,32 @@ TEST(SuiteTest, ACaseThatTakesTooLongIsADefectAndItsProcessesAreEnded) {
   EXPECT_EQ(exit_status(result.summary), 3);
   alive.close_writer();
   EXPECT_EQ(alive.read_pid(), -1) << "a process of the suite is still there";
+}
+
+TEST(SuiteTest, OnABusyMachineACaseHasItsTimeOfTheProcessor) {
+  const Spinners others(5);
+  SuiteOptions options;
+  options.case_timeout_s = 0.5;
+  options.process_start = stay_on_first_processor;
+  // Of six on one processor each is given a sixth, so that 0.25 s take about 1.5.
+  const JudgeFunction judge = [](const NamedCase& named) {
+    while (processor_seconds(getpid()) < 0.25) {
+    }
+    return as_expected(named);
+  };
+  const SuiteResult result = run(numbered_cases(1), options, judge);
+  EXPECT_EQ(result.results.at(0).internal_error, "");
+  EXPECT_GT(result.results.at(0).seconds, options.case_timeout_s);
+}
+
+TEST(SuiteTest, ACaseThatNeverStopsComputingIsADefectOnABusyMachineToo) {
+  const Spinners other(1);
+  SuiteOptions options;
+  options.case_timeout_s = 0.3;
+  options.process_start = stay_on_first_processor;
+  const JudgeFunction judge = [](const NamedCase&) -> CaseResult { Spinners::spin(); };
+  const SuiteResult result = run(numbered_cases(1), options, judge);
+  EXPECT_THAT(result.results.at(0).internal_error, HasSubstr("0.3 s (--case-timeout)"));
 }
 
 TEST(SuiteTest, AProcessThatCannotStartCostsACaseEachAndNoMore) {

@@ -20,7 +20,10 @@ using sim::LaunchResult;
 using sim::LaunchRun;
 using sim::run_launch;
 using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::Gt;
 using ::testing::HasSubstr;
+using ::testing::Lt;
 
 constexpr std::int64_t kMs = 1'000'000;
 
@@ -148,6 +151,24 @@ TEST(SimLaunchTest, ARankThatComesTwiceEndsTheWaitOfAll) {
     EXPECT_THAT(process.error_message, HasSubstr("rank 0 of group 'world'"));
     EXPECT_LT(process.ended_at_ns, 100 * kMs);
   }
+}
+
+// Rank 2 comes twice: a rank that looks before all are there goes away, and one that comes later
+// finds them complete. Neither may wait for the other.
+TEST(SimLaunchTest, AGroupThatWasDisturbedMeetsAsAWholeOrNotAtAllInAnySchedule) {
+  LaunchOptions options = of_ranks(3);
+  options.processes.push_back(options.processes[2]);
+  std::size_t num_met = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    std::size_t num_failed = 0;
+    for (const LaunchResult& process : run_launch(options, random_world_of(4, seed)).processes) {
+      EXPECT_THAT(process.error_kind, AnyOf("", "rank_taken")) << "seed " << seed;
+      num_failed += process.error_kind.empty() ? 0 : 1;
+    }
+    EXPECT_THAT(num_failed, AnyOf(1, 4)) << "seed " << seed;
+    num_met += num_failed == 1 ? 1 : 0;
+  }
+  EXPECT_THAT(num_met, AllOf(Gt(0), Lt(300)));  // both come about
 }
 
 TEST(SimLaunchTest, RanksOutsideOfTheWorldAndOtherWorldSizesAreRefused) {

@@ -168,7 +168,8 @@ ModelSpec recomputed_model() {
 }
 
 bool can_break(const Space& space) {
-  return space.sync == "ddp" && space.backend == "sim" && !space.for_peer;
+  return space.sync == "ddp" && (space.backend == "sim" || space.backend == "gloo") &&
+         !space.for_peer;
 }
 
 std::vector<std::string> mistakes() {

@@ -17,8 +17,8 @@ namespace lockstep::harness::fuzz {
 /// "uneven_inputs", "join_throw", "own_init").
 std::vector<std::string> mistakes();
 
-/// Whether broken scripts are predicted for `space`: for our DDP in the simulator, where all is
-/// compared that ranks meet in, and with nobody beside it, for a peer makes mistakes of its own.
+/// Whether broken scripts are predicted for `space`: for our DDP over the transports that compare
+/// all that ranks meet in, and with nobody beside it, for a peer makes mistakes of its own.
 bool can_break(const Space& space);
 
 /// Draws one of them into `value`, whose model, data and options give way to such as let it be seen

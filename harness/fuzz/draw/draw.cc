@@ -3,8 +3,10 @@
 #include "harness/fuzz/draw/draw.h"
 
 #include <optional>
+#include <utility>
 
 #include "core/check.h"
+#include "harness/case_facts.h"
 #include "harness/fuzz/break/break.h"
 #include "harness/fuzz/draw/draw_topics.h"
 #include "harness/fuzz/predict/predict.h"
@@ -30,7 +32,7 @@ std::optional<Case> try_script(const Space& space, Dice& dice) {
   const bool broken = space.mode == Mode::kBroken;
   if (broken && !plant(value, space, dice.another())) return std::nullopt;
   if (!expect_as_predicted(value) || has_mistake(value) != broken) return std::nullopt;
-  return value;
+  return runs_on(value, space.backend) ? std::optional(std::move(value)) : std::nullopt;
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "harness/case_facts.h"
 #include "harness/fuzz/predict/predict.h"
 #include "harness/judge/peer_rules.h"
 
@@ -60,6 +61,7 @@ void PairTable::add(const Case& value) {
 
 bool PairTable::is_drawn(Case& value) const {
   if (value.world.ranks > space_.ranks_max || !expect_as_predicted(value)) return false;
+  if (!runs_on(value, space_.backend)) return false;
   if (!both_modes_ && has_mistake(value) != (space_.mode == Mode::kBroken)) return false;
   return !space_.for_peer || (value.ddp.peer_can_stand_in() && why_peer_may_differ(value).empty());
 }
