@@ -232,14 +232,26 @@ void Reducer::on_sink_backward() {
   }
 }
 
+namespace {
+
+// Hooks on a leaf, such as a parameter that the module returns as it is, would outlive the graph.
+void give_node(at::Tensor& output) {
+  if (output.is_leaf() && output.layout() == at::kStrided) {
+    output = output.alias();
+  }
+}
+
+}  // namespace
+
 // A hook on the tensor, not the sink: that would hand undefined gradients to parameters whose
 // outputs take no part in this backward, and so change what is being checked.
 void Reducer::watch_backward_of(const std::vector<at::Tensor*>& outputs) {
   const std::weak_ptr<Reducer*> weak = self_;
   const auto graph = std::make_shared<int>();
   graphs_.emplace_back(graph);
-  for (const at::Tensor* output : outputs) {
+  for (at::Tensor* output : outputs) {
     if (output->defined() && output->requires_grad()) {
+      give_node(*output);
       output->register_hook([weak, graph](const at::Tensor& gradient) {
         const std::shared_ptr<Reducer*> self = weak.lock();
         if (self != nullptr && (*self)->armed_ && !(*self)->end_queued_ &&
@@ -261,8 +273,9 @@ bool Reducer::graph_is_awaited() const {
 void Reducer::expect_local_backward_of(const std::vector<at::Tensor*>& outputs) {
   last_is_local_ = true;
   const std::weak_ptr<Reducer*> weak = self_;
-  for (const at::Tensor* output : outputs) {
+  for (at::Tensor* output : outputs) {
     if (output->defined() && output->requires_grad()) {
+      give_node(*output);
       output->register_hook([weak](const at::Tensor& gradient) {
         const std::shared_ptr<Reducer*> self = weak.lock();
         if (self != nullptr && !(*self)->in_local_backward_) {

@@ -262,6 +262,48 @@ TEST(ChecksTest, ABufferThatChangesWhileAGraphHasSavedItIsNamed) {
   }
 }
 
+// A leaf: hooks on it live as long as the module.
+struct ReturnsAParameter : Buffered {
+  ReturnsAParameter() : offset(register_parameter("offset", at::ones({2}))) {}
+  std::vector<at::Tensor> forward() { return {Buffered::forward(), offset}; }
+  at::Tensor offset;
+};
+
+TEST(ChecksTest, AParameterThatTheModuleReturnsKeepsNoGraphAlive) {
+  const auto errors = errors_of(2, [](LocalCommunicator& communicator) {
+    const auto module = std::make_shared<ReturnsAParameter>();
+    DistributedDataParallel<ReturnsAParameter> ddp(module, communicator, checked(Checks::kFast));
+    ddp();  // and its graph is gone
+    if (communicator.rank() == 1) {
+      const at::NoGradGuard no_grad;
+      module->factor.mul_(2);
+    }
+    ddp();
+  });
+  EXPECT_THAT(errors, ElementsAre("", ""));
+}
+
+TEST(ChecksTest, AParameterThatTheModuleReturnedUnderNoSyncHidesNoUnarmedBackward) {
+  const auto errors = errors_of(2, [](LocalCommunicator& communicator) {
+    const auto module = std::make_shared<ReturnsAParameter>();
+    DistributedDataParallel<ReturnsAParameter> ddp(module, communicator, checked(Checks::kFast));
+    const auto loss = [&] {
+      const std::vector<at::Tensor> outputs = ddp();
+      return outputs[0] + outputs[1].sum();
+    };
+    {
+      const auto guard = ddp.no_sync();
+      loss().backward();
+    }
+    const at::Tensor synchronised = loss();
+    synchronised.backward({}, /*retain_graph=*/true);
+    synchronised.backward();
+  });
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, HasSubstr("unarmed_backward: rank "));
+  }
+}
+
 TEST(ChecksTest, WhoSearchesForUnusedParametersMayFreeze) {
   for (const Checks level : {Checks::kFast, Checks::kFull}) {
     const auto errors = errors_of(2, [&](LocalCommunicator& communicator) {
