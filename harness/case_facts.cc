@@ -139,6 +139,23 @@ std::vector<std::int64_t> steps_by_rank(const Case& value) {
   return steps;
 }
 
+const AtSpec* evaluation_before_leaving(const Case& value, const AtSpec& leave) {
+  if (value.ddp.join == "off" || leave.when != "before_forward") {
+    return nullptr;
+  }
+  const std::int64_t step =
+      leave.steps.empty() ? 0 : *std::min_element(leave.steps.begin(), leave.steps.end());
+  for (const AtSpec& at : value.at) {
+    if (&at == &leave) break;  // what comes later is not come to
+    const bool evaluates = at.evaluate > 0 && at.evaluate_through == "wrapper" &&
+                           at.when == leave.when && covers(at.steps, step);
+    for (std::int64_t rank = 0; evaluates && rank < value.world.ranks; ++rank) {
+      if (covers(at.ranks, rank) && covers(leave.ranks, rank)) return &at;
+    }
+  }
+  return nullptr;
+}
+
 bool runs_on(const Case& value, const std::string& backend) {
   const bool ends_a_process =
       std::any_of(value.faults.begin(), value.faults.end(),

@@ -20,6 +20,11 @@ std::vector<HostSpec> hosts_of(const Case& value);
 /// empty or has an entry for `rank`.
 std::int64_t given_steps(const TrainSpec& train, std::int64_t rank);
 
+/// Inside join: the entry of [[at]] by which a rank evaluates through the wrapper and then leaves,
+/// by `leave`, in the same step; the others shadow that forward as if the step had begun (O1, O3).
+/// Null: there is none.
+const AtSpec* evaluation_before_leaving(const Case& value, const AtSpec& leave);
+
 /// False if the case cannot be judged on `backend`. Over "nccl" those are cases whose sums may
 /// depend on the order of additions, which is not known there (more than two ranks and numbers that
 /// are not exact), and cases in which a process ends, which NCCL does not notice.

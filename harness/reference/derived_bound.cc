@@ -82,9 +82,10 @@ double sigma_of(const Elements& exact, const std::vector<Elements>& variants) {
 // The equation of DerivedBound for one tensor.
 double bound_of(const Elements& exact, const Elements& actual, double sigma,
                 double largest_before) {
-  const double tail =
-      2.0 * std::log(2.0 * static_cast<double>(exact.numel()) / DerivedBound::kFalseAlarm);
-  return sigma * std::sqrt(tail) + 4.0 * actual.ulp_at(largest_of(exact) + largest_before);
+  const double largest = largest_of(exact);
+  const double log = std::log(2.0 * static_cast<double>(exact.numel()) / DerivedBound::kFalseAlarm);
+  const double tail = largest > sigma ? std::sqrt(2.0 * log) : std::exp(1.0) * log;
+  return sigma * tail + 4.0 * actual.ulp_at(largest + largest_before);
 }
 
 // A NaN that the reference does not have is an infinite error; one that it has is none.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "harness/at_actions.h"
+#include "harness/case_facts.h"
 #include "harness/model.h"
 #include "harness/scenario/nearest_name.h"
 #include "harness/scenario/rules.h"
@@ -135,6 +136,13 @@ void check_events(const Case& value, const KnownNames& names, std::vector<CaseFi
                           "inside join a rank leaves between two steps, for what it did of a step "
                           "would count on some ranks only; expected when = \"before_forward\" or "
                           "\"after_step\", and no micro_batch"});
+    }
+    if (const AtSpec* other = at.leave ? evaluation_before_leaving(value, at) : nullptr) {
+      findings.push_back(
+          {{path + ".leave", fmt::format("at.{}.evaluate", other - value.at.data())},
+           "inside join a rank leaves between two steps, and here it evaluates first, which the "
+           "others take for the beginning of a step; let it evaluate through the module or "
+           "after_step, or put this entry before the other"});
     }
     if (!names.model_is_sound) continue;
     check_heads(value, at, path, findings);

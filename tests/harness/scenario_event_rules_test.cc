@@ -154,6 +154,14 @@ TEST(ScenarioEventRulesTest, InsideJoinARankLeavesBetweenSteps) {
               ElementsAre(finding("12:1", {"between two steps"})));
   EXPECT_THAT(findings_of(file_with(leave + "micro_batch = 0\n")),
               ElementsAre(finding("12:1", {"no micro_batch"})));
+  const std::string evaluation = "[[at]]\nevaluate = 1\nstep = 0\n";
+  EXPECT_THAT(findings_of(file_with(evaluation + leave)),
+              ElementsAre(finding("14:1", {"evaluates first", "put this entry before"})));
+  EXPECT_THAT(findings_of(file_with(leave + evaluation)), IsEmpty());
+  EXPECT_THAT(findings_of(file_with(evaluation + "when = \"after_step\"\n" + leave + "step = 1\n")),
+              IsEmpty());
+  EXPECT_THAT(findings_of(file_with(evaluation + "evaluate_through = \"module\"\n" + leave)),
+              IsEmpty());
 }
 
 TEST(ScenarioEventRulesTest, FaultsAreOnesThatCanHappen) {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "harness/case_facts.h"
 #include "harness/fuzz/script_traits.h"
 #include "harness/fuzz/valid/valid_rules.h"
 #include "harness/model.h"
@@ -340,7 +341,9 @@ const char* why_event_is_wrong(const Facts& facts, const AtSpec& at) {
   if (at.skip_step) return why_agreement_fails(facts, at);
   if (at.stall || at.add_buffer > 0) return "a disturbance";
   if (at.leave) {
-    return facts.value.ddp.join == "off" || at.ranks.empty() ? "the others wait" : nullptr;
+    if (facts.value.ddp.join == "off" || at.ranks.empty()) return "the others wait";
+    return evaluation_before_leaving(facts.value, at) != nullptr ? "a step that only begins (O1)"
+                                                                 : nullptr;
   }
   if (at.evaluate > 0) return why_evaluation_is_wrong(facts, at);
   if (at.reload) return why_reload_is_wrong(facts, at);
