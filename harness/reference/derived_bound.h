@@ -26,20 +26,21 @@ namespace lockstep::harness {
 /// and rounding errors taken as independent of mean zero (the probabilistic model of Higham and
 /// Mary), the largest of n errors exceeds
 ///   bound = sigma sqrt(2 ln(2 n / p)) + 4 ulp(max |x64| + max |x64 one step earlier|)
-/// with probability below p = kFalseAlarm. Where sigma is not below max |x64|, the tensor is
-/// rounding alone, such as behind a normalisation over one number, and may well be a product of two
-/// roundings. That is taken for a polynomial of degree two in normal variables: sigma e ln(2 n / p)
-/// in the place of the first term has the same promise (hypercontractivity, with Markov's
-/// inequality for the best moment). A parameter's sigma is the largest so far: what one run has
-/// strayed by it may be off by for good, though the others come back together, as where Adam with
-/// decay makes steps of one size of gradients that are rounding alone. The last term is the step's
-/// own arithmetic, which all variants may share: an optimizer rounds up to four times, by half an
-/// ulp of numbers as large as the parameter before and the update, in either of the two runs that
-/// are compared.
+/// with probability below p = kFalseAlarm. Where the first term is not below max |x64|, no digit of
+/// the tensor is certain: it is rounding alone, products of roundings among it, or chaos, such as
+/// behind a normalisation over one or two numbers. Nothing is known of how such errors are
+/// distributed, and the first term is sigma sqrt(n / p) (Chebyshev's inequality).
+///
+/// A parameter's sigma is the largest so far: what one run has strayed by it may be off by for
+/// good, though the others come back together, as where Adam with decay makes steps of one size of
+/// gradients that are rounding alone. The last term is the step's own arithmetic, which all
+/// variants may share: an optimizer rounds up to four times, by half an ulp of numbers as large as
+/// the parameter before and the update, in either of the two runs that are compared.
 ///
 /// A handful of variants may underestimate sigma by chance, more so where an optimizer divides by
 /// the root of a gradient that is almost rounding alone. So nobody is accused on their word: what
-/// is beyond the bound, but less than kGross times it, is held against kVariantsMax of them.
+/// is beyond the bound is held against kVariantsMax of them, unless digits are certain and it is
+/// kGross times as far.
 ///
 /// Threads: one at a time.
 class DerivedBound {
@@ -60,6 +61,7 @@ class DerivedBound {
     std::int64_t element = -1;
     double expected = 0.0, actual = 0.0;
     bool exceeded = false;
+    bool is_certain = false;  ///< the bound's first term is below the largest element
   };
   std::optional<Worst> hold_against(const Snapshot& actual, std::int64_t step,
                                     const std::string& phase, bool undefined_is_zero) const;
