@@ -58,8 +58,9 @@ void Reducer::arm(const std::vector<at::Tensor*>& outputs) {
 
 void Reducer::on_gradient(std::int64_t parameter, bool received) {
   const std::lock_guard<std::mutex> lock(hook_mutex_);
-  // Before the armed check: the map covers the whole accumulation window (F1, H8, H10).
-  if (finds_unused() && parameters_[static_cast<std::size_t>(parameter)].grad().defined()) {
+  // Before the armed check: the map covers the whole accumulation window (F1, H8). What has no
+  // gradient after all is forgotten when it is copied in (H10).
+  if (finds_unused()) {
     used_.mark(parameter);
   }
   if (!armed_) {
@@ -235,6 +236,7 @@ void Reducer::on_sink_backward() {
 namespace {
 
 // Hooks on a leaf, such as a parameter that the module returns as it is, would outlive the graph.
+// Only strided tensors have an alias; hooks on others do.
 void give_node(at::Tensor& output) {
   if (output.is_leaf() && output.layout() == at::kStrided) {
     output = output.alias();

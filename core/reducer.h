@@ -71,14 +71,15 @@ class Reducer {
   std::vector<Use> uses_in(const std::vector<at::Tensor*>& outputs) const;
   bool is_static() const { return static_graph_; }
   /// Checked mode: a backward that reaches one of `outputs` and ends with the reduction unfinished
-  /// throws what the next forward would (K1, K4); see CheckOptions::backwards_per_forward.
+  /// throws what the next forward would (K1, K4); see CheckOptions::backwards_per_forward. An
+  /// output that is a leaf, such as a parameter, is replaced by an alias of it.
   void watch_backward_of(const std::vector<at::Tensor*>& outputs);
   /// Checked mode: the graph of a forward whose backward is still to come is alive, and with it the
   /// tensors that it saved.
   bool graph_is_awaited() const;
-  /// Checked mode: the outputs of a forward under no_sync. A backward that neither comes from such
-  /// a forward, nor is under no_sync itself, nor was armed throws `unarmed_backward`: its gradients
-  /// would stay local unseen.
+  /// Checked mode: the outputs of a forward under no_sync; of leaves the same holds. A backward
+  /// that neither comes from such a forward, nor is under no_sync itself, nor was armed throws
+  /// `unarmed_backward`: its gradients would stay local unseen.
   void expect_local_backward_of(const std::vector<at::Tensor*>& outputs);
   void set_no_sync(bool is_under) { is_under_no_sync_ = is_under; }
 

@@ -73,7 +73,8 @@ void Reducer::copy_in(std::int64_t parameter) {
                 "backward ends?",
                 parameter);
   } else {
-    // What backwards without reduction gave it was reset: that window was given up (F10, H8).
+    // Its hook ran without one (H10, I8), or what backwards without reduction gave it was reset:
+    // that window was given up (F10, H8).
     used_.forget(parameter);
   }
   // Resolved even where a hook makes it useless (G7), since it may have to be waited for.

@@ -19,7 +19,7 @@ using std::chrono::milliseconds;
 
 constexpr char kTokenName[] = "token";
 constexpr char kConclusion[] = ".conclusion";
-constexpr char kMet[] = "met\n";
+constexpr char kMet[] = "met";
 constexpr char kTimedOut[] = "timed_out";
 constexpr char kRecordFormat[] = "lockstep-rank-1";
 
@@ -150,15 +150,23 @@ void GroupRendezvous::refuse(const std::string& kind, const std::string& message
   throw LaunchError(kind, message);
 }
 
-/// The first that has seen enough says how it ends for the whole group, and all follow it: what
+/// The first that has seen enough says how it ends for the whole group, and all follow it, for what
 /// each of them has seen by then may differ. Returns if all meet.
-void GroupRendezvous::conclude(const std::string& seen) {
+void GroupRendezvous::conclude(const std::string& ending) {
   const std::string name = options_.group + kConclusion;
-  const bool is_first = options_.store->publish(name, seen);
-  const std::string text = is_first ? seen : options_.store->read(name).value_or(seen);
-  if (text != kMet) {
-    throw_refusal(options_.rank, text);
+  const bool is_first = options_.store->publish(name, ending);
+  const std::string text = is_first ? ending : options_.store->read(name).value_or(ending);
+  if (text == met_text()) {
+    return;
   }
+  // Ranks that were told another world size have met without this one.
+  const bool others_met = text.rfind(kMet, 0) == 0;
+  throw_refusal(options_.rank, others_met ? ending : text);
+}
+
+/// Names the world size: ranks that were told others may be complete, too.
+std::string GroupRendezvous::met_text() const {
+  return refusal_text(kMet, std::to_string(options_.world_size));
 }
 
 void GroupRendezvous::listen() {
@@ -201,7 +209,7 @@ GroupRendezvous::Seen GroupRendezvous::scan() {
   Seen seen;
   for (const std::string& name : options_.store->list()) {
     if (name.rfind(refused_prefix, 0) == 0 || name == options_.group + kConclusion) {
-      seen.ending = options_.store->read(name).value_or(name);
+      seen.ending = options_.store->read(name);
     }
     if (name.rfind(rank_prefix, 0) == 0) {
       const auto record = parse_record(options_.store->read(name).value_or(""));
@@ -215,13 +223,17 @@ GroupRendezvous::Seen GroupRendezvous::scan() {
   }
   std::sort(seen.found.begin(), seen.found.end(),
             [](const PeerRecord& a, const PeerRecord& b) { return a.rank < b.rank; });
-  for (const PeerRecord& record : seen.found) {
-    if (record.world_size != options_.world_size) {
-      refuse("world_sizes_differ",
-             fmt::format("world sizes differ: rank {} was told {}, rank {} ({}) was told {}",
-                         options_.rank, options_.world_size, record.rank, describe_process(record),
-                         record.world_size));
-    }
+  const auto is_stranger = [this](const PeerRecord& record) {
+    return record.world_size != options_.world_size;
+  };
+  const auto stranger = std::find_if(seen.found.begin(), seen.found.end(), is_stranger);
+  if (stranger != seen.found.end()) {
+    seen.ending = refusal_text(
+        "world_sizes_differ",
+        fmt::format("world sizes differ: rank {} was told {}, rank {} ({}) was told {}",
+                    options_.rank, options_.world_size, stranger->rank, describe_process(*stranger),
+                    stranger->world_size));
+    seen.found.erase(std::remove_if(stranger, seen.found.end(), is_stranger), seen.found.end());
   }
   return seen;
 }
@@ -253,20 +265,24 @@ std::vector<PeerRecord> GroupRendezvous::meet() {
   Seen seen = scan();
   for (Pause pause(clock_); static_cast<std::int64_t>(seen.found.size()) < options_.world_size;
        seen = scan()) {
-    if (seen.ending) {
-      conclude(*seen.ending);
-    } else if (remaining().count() == 0) {
-      conclude(refusal_text(
-          kTimedOut,
-          fmt::format("rank {}: after {} ms only {} of {} ranks have come to {}; missing: {}",
-                      options_.rank, options_.timeout.count(), seen.found.size(),
-                      options_.world_size, options_.store->describe(), missing_text(seen.found))));
+    const bool is_late = remaining().count() == 0;
+    const std::string late = refusal_text(
+        kTimedOut,
+        fmt::format("rank {}: after {} ms only {} of {} ranks have come to {}; missing: {}",
+                    options_.rank, options_.timeout.count(), seen.found.size(), options_.world_size,
+                    options_.store->describe(), missing_text(seen.found)));
+    if (seen.ending || is_late) {
+      conclude(seen.ending.value_or(late));
+    }
+    if (is_late) {
+      throw_refusal(options_.rank, late);  // all have met, but the store does not show it
     }
     pause();
   }
   // A complete group has nothing to fear from a stranger that was refused.
-  conclude(kMet);
+  conclude(met_text());
   check_reachable(seen.found);
+  deadline_ = clock_.now() + options_.timeout;  // the last to come has as much time to connect
   return seen.found;
 }
 

@@ -35,10 +35,11 @@ struct GroupRendezvousOptions {
   /// Opens the transport and returns the address in the place of `address`, if given; called once
   /// the store is known to be the right one. A UsageError it throws is told to the other ranks.
   std::function<std::string()> listen;
-  std::chrono::milliseconds timeout{30'000};  ///< for everything together, from construction on
-  std::shared_ptr<RendezvousStore> store;     ///< null: the directory
-  const Host* host = nullptr;                 ///< null: this machine; outlives the rendezvous
-  RendezvousClock* clock = nullptr;           ///< null: the system's; outlives the rendezvous
+  /// For coming together, from construction on, and as much again for connecting.
+  std::chrono::milliseconds timeout{30'000};
+  std::shared_ptr<RendezvousStore> store;  ///< null: the directory
+  const Host* host = nullptr;              ///< null: this machine; outlives the rendezvous
+  RendezvousClock* clock = nullptr;        ///< null: the system's; outlives the rendezvous
 };
 
 /// One rank's side of the meeting of a group, and the group's key-value store.
@@ -71,7 +72,7 @@ class GroupRendezvous {
   class Pause;
   /// What is in the store at one moment.
   struct Seen {
-    std::vector<PeerRecord> found;      ///< by rank
+    std::vector<PeerRecord> found;      ///< of this world size, by rank
     std::optional<std::string> ending;  ///< a refusal, or how the group has concluded, if any
   };
 
@@ -79,7 +80,8 @@ class GroupRendezvous {
   void listen();
   void register_self();
   Seen scan();
-  void conclude(const std::string& seen);
+  void conclude(const std::string& ending);
+  std::string met_text() const;
   void check_reachable(const std::vector<PeerRecord>& all);
   std::string describe_process(const PeerRecord& record) const;
   std::string missing_text(const std::vector<PeerRecord>& found) const;

@@ -148,7 +148,8 @@ const AtSpec* evaluation_before_leaving(const Case& value, const AtSpec& leave) 
   for (const AtSpec& at : value.at) {
     if (&at == &leave) break;  // what comes later is not come to
     const bool evaluates = at.evaluate > 0 && at.evaluate_through == "wrapper" &&
-                           at.when == leave.when && covers(at.steps, step);
+                           at.when == leave.when && at.micro_batch.value_or(0) == 0 &&
+                           covers(at.steps, step);
     for (std::int64_t rank = 0; evaluates && rank < value.world.ranks; ++rank) {
       if (covers(at.ranks, rank) && covers(leave.ranks, rank)) return &at;
     }

@@ -21,8 +21,9 @@ std::vector<HostSpec> hosts_of(const Case& value);
 std::int64_t given_steps(const TrainSpec& train, std::int64_t rank);
 
 /// Inside join: the entry of [[at]] by which a rank evaluates through the wrapper and then leaves,
-/// by `leave`, in the same step; the others shadow that forward as if the step had begun (O1, O3).
-/// Null: there is none.
+/// by `leave`, in the same step; ranks without inputs shadow that forward as one of a step more
+/// (O1, O3), which no step of the references is. Null: there is none. Precondition: `leave` is in
+/// value.at.
 const AtSpec* evaluation_before_leaving(const Case& value, const AtSpec& leave);
 
 /// False if the case cannot be judged on `backend`. Over "nccl" those are cases whose sums may

@@ -10,8 +10,4 @@ namespace lockstep::harness {
 /// where the system does not tell. Its children are not counted. Threads: any.
 double processor_seconds(pid_t process);
 
-/// Whether some thread of it runs, is ready to run, or waits for a disk; false where all of them
-/// wait for something else, and where the system does not tell. Threads: any.
-bool wants_processor(pid_t process);
-
 }  // namespace lockstep::harness

@@ -187,7 +187,7 @@ class SuiteRun {
     }
     // What an event throws is no matter of the worker.
     if (result) take_result(*index, *std::move(result));
-    const bool over_time = worker->is_over_time();
+    const bool over_time = worker->has_had_its_time();
     if (!dead && !worker->disconnected() && !over_time) return;
     const std::optional<std::int64_t> lost = worker->in_flight();
     int signal = 0;

@@ -59,7 +59,8 @@ struct SuiteOptions {
   /// Judges in this process: for debuggers. No isolation, no time limit, signals end the program.
   bool in_process = false;
   bool fail_fast = false;  ///< stops after the first case, in order, that is not as expected
-  /// What one case may take: of processor time, or of real time while it waits for something else.
+  /// What one case may take: of processor time, or of real time while its process stands still.
+  /// That is real time with ranks that are processes of their own.
   double case_timeout_s = 120.0;
   /// Called once in every process that judges, before its first case and after its last, unless it
   /// is killed; may be empty.

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -179,20 +180,28 @@ bool SuiteWorker::hand_out(std::int64_t index, const CaseText& text, double limi
   if (!sent && has_answered_) return false;
   in_flight_ = index;
   limit_s_ = limit_s;
-  deadline_s_ = wall_seconds() + limit_s;
+  handed_out_at_s_ = looked_at_s_ = wall_seconds();
+  used_at_look_s_ = 0.0;
+  deadline_s_ = handed_out_at_s_ + limit_s;
   return true;
 }
 
-bool SuiteWorker::is_over_time() {
+bool SuiteWorker::has_had_its_time() {
+  constexpr double kStandsStill = 0.005;  // of a processor
+  constexpr double kPostponedMax = 20.0, kPause_s = 0.05;
   const double now_s = wall_seconds();
   if (!in_flight_ || now_s < deadline_s_) {
     return false;
   }
-  const double left_s = limit_s_ - (processor_seconds(pid_) - used_before_s_);
-  if (left_s <= 0.0 || !wants_processor(pid_)) {
+  const double used_s = processor_seconds(pid_) - used_before_s_;
+  const bool stands_still = used_s - used_at_look_s_ < kStandsStill * (now_s - looked_at_s_);
+  const double last_s = handed_out_at_s_ + kPostponedMax * limit_s_;
+  if (used_s >= limit_s_ || stands_still || now_s >= last_s) {
     return true;
   }
-  deadline_s_ = now_s + left_s;
+  used_at_look_s_ = used_s;
+  looked_at_s_ = now_s;
+  deadline_s_ = std::min(now_s + std::max(limit_s_ - used_s, kPause_s), last_s);
   return false;
 }
 

@@ -42,14 +42,15 @@ class SuiteWorker {
   pid_t pid() const { return pid_; }
   /// The case in progress, by its number.
   std::optional<std::int64_t> in_flight() const { return in_flight_; }
-  /// When to look next whether it is over time, by the wall clock.
+  /// When to look next whether the case has had its time, by the wall clock.
   double deadline_s() const { return deadline_s_; }
-  /// Whether the case in flight has had its time: so much of the processors, or so much of the wall
-  /// clock if its process waits for something else. On a busy machine, where it was given less, the
-  /// deadline is put off.
-  bool is_over_time();
+  /// Whether the case in flight has had so much of the processors, or so much of the wall clock
+  /// while its process stood still, as with ranks that are processes of their own. Puts the
+  /// deadline off where neither is so, for the machine is busy with other things: to 20 times the
+  /// limit at most.
+  bool has_had_its_time();
 
-  /// `limit_s`: see is_over_time. False if the child has ended since its last result. One that
+  /// `limit_s`: see has_had_its_time. False if the child has ended since its last result. One that
   /// ended before its first case loses it all the same: the case is in flight, and `dead` becomes
   /// true.
   bool hand_out(std::int64_t index, const CaseText& text, double limit_s);
@@ -74,8 +75,9 @@ class SuiteWorker {
   pid_t pid_ = -1;
   int fd_ = -1;
   std::optional<std::int64_t> in_flight_;
-  double limit_s_ = 0.0, deadline_s_ = 0.0;
-  double used_before_s_ = 0.0;  // processor time, when the case in flight was handed out
+  // Of the case in flight. Processor time counts from when it was handed out.
+  double limit_s_ = 0.0, deadline_s_ = 0.0, handed_out_at_s_ = 0.0, used_before_s_ = 0.0;
+  double looked_at_s_ = 0.0, used_at_look_s_ = 0.0;
   bool has_answered_ = false;
   bool disconnected_ = false;
   std::string received_;

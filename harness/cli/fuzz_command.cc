@@ -289,7 +289,7 @@ void add_options(CLI::App& command, FuzzOptions& options) {
                      "torch: also run every case with PyTorch's reducer and compare everything");
   command.add_flag(
       "--valid", options.valid_only,
-      "Scripts without a mistake only; always so with --sync, --against and c10d_gloo");
+      "Scripts without a mistake only; always so with --sync torch, --against and c10d_gloo");
   command.add_flag("--broken", options.broken_only, "Scripts with a planted mistake only");
   command.add_option("--ranks-max", campaign.space.ranks_max, "Ranks of a script (default 8)")
       ->check(CLI::Range(1, 64));
@@ -317,8 +317,8 @@ void add_options(CLI::App& command, FuzzOptions& options) {
   command
       .add_option(
           "--case-timeout", options.suite.case_timeout_s,
-          "Seconds, of processor time or standing still, that a case may take before that is "
-          "a finding (default 30)")
+          "Seconds that a case may take before that is a finding: of processor time, or standing "
+          "still, as it does over real transports (default 30)")
       ->check(above_zero());
   command.add_option("--hang-after", options.judging.hang_after_s,
                      "Real transports: seconds without progress that make a deadlock (default 10)");

@@ -204,9 +204,10 @@ void add_options(CLI::App& command, RunOptions& options) {
   command.add_option("--hang-after", options.judging.hang_after_s,
                      "Real transports: seconds without progress that make a deadlock (default 10)");
   command
-      .add_option("--case-timeout", options.suite.case_timeout_s,
-                  "Seconds, of processor time or standing still, that a case may take before it "
-                  "counts as a defect (default 120)")
+      .add_option(
+          "--case-timeout", options.suite.case_timeout_s,
+          "Seconds that a case may take before it counts as a defect: of processor time, or "
+          "standing still, as it does over real transports (default 120)")
       ->check(above_zero());
   command.add_flag("--fail-fast", options.suite.fail_fast,
                    "Stop at the first case not as expected");

@@ -46,6 +46,11 @@ bool use_varies(const Case& value) {
   });
 }
 
+bool reduces_each_micro_batch(const Case& value) {
+  return value.train.micro_batches > 1 &&
+         (value.train.sync_on == "every" || value.train.no_sync_covers == "backward");
+}
+
 bool clears_gradients(const Case& value) {
   return (value.train.zero_grad == "none" || value.train.zero_grad == "zero") &&
          !any_event(value, [](const AtSpec& at) { return at.keep_gradients; });

@@ -27,6 +27,9 @@ bool is_plain(const Case& value);
 /// elsewhere.
 bool use_varies(const Case& value);
 
+/// Steps of several micro-batches reduce in each of them (H1, H3).
+bool reduces_each_micro_batch(const Case& value);
+
 /// Gradients are undefined or zeros when a step begins.
 bool clears_gradients(const Case& value);
 

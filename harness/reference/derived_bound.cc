@@ -132,8 +132,8 @@ std::optional<DerivedBound::Worst> DerivedBound::hold_against(const Snapshot& ac
     return std::nullopt;
   }
   Worst worst = worst_of(actual, step, phase, undefined_is_zero);
-  const bool is_gross = worst.is_certain && worst.distance.bound > 0.0 &&
-                        worst.distance.observed >= kGross * worst.distance.bound;
+  const bool is_gross =
+      worst.is_certain && worst.distance.observed >= kGross * worst.distance.bound;
   if (worst.exceeded && !is_gross) {
     draw_variants(kVariantsMax);
     worst = worst_of(actual, step, phase, undefined_is_zero);

@@ -138,11 +138,12 @@ void check_events(const Case& value, const KnownNames& names, std::vector<CaseFi
                           "\"after_step\", and no micro_batch"});
     }
     if (const AtSpec* other = at.leave ? evaluation_before_leaving(value, at) : nullptr) {
-      findings.push_back(
-          {{path + ".leave", fmt::format("at.{}.evaluate", other - value.at.data())},
-           "inside join a rank leaves between two steps, and here it evaluates first, which the "
-           "others take for the beginning of a step; let it evaluate through the module or "
-           "after_step, or put this entry before the other"});
+      findings.push_back({{path + ".leave", fmt::format("at.{}.evaluate", other - value.at.data())},
+                          "inside join a rank leaves between two steps, and here it evaluates "
+                          "first, a forward that "
+                          "ranks without inputs shadow as one of a step more; let it evaluate "
+                          "through the module or "
+                          "after_step, or put this entry before the other"});
     }
     if (!names.model_is_sound) continue;
     check_heads(value, at, path, findings);

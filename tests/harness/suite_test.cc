@@ -68,8 +68,10 @@ class Spinners {
  public:
   explicit Spinners(int count) {
     for (int i = 0; i < count; ++i) {
-      pids_.push_back(fork());
-      if (pids_.back() == 0) {
+      const pid_t pid = fork();
+      if (pid < 0) throw std::runtime_error("no process");
+      if (pid > 0) pids_.push_back(pid);
+      if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         stay_on_first_processor();
         spin();

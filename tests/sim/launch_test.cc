@@ -153,6 +153,23 @@ TEST(SimLaunchTest, ARankThatComesTwiceEndsTheWaitOfAll) {
   }
 }
 
+// Two ranks that were told of two, and a third that was told of three: they are complete without
+// it.
+TEST(SimLaunchTest, ASmallerWorldMeetsBesideAStrangerOrNotAtAllInAnySchedule) {
+  LaunchOptions options = of_ranks(3);
+  options.processes[0].world_size = options.processes[1].world_size = 2;
+  std::size_t num_met = 0;
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    const auto& processes = run_launch(options, random_world_of(3, seed)).processes;
+    EXPECT_EQ(processes[0].error_kind, processes[1].error_kind) << "seed " << seed;
+    EXPECT_THAT(processes[0].error_kind, AnyOf("", "world_sizes_differ")) << "seed " << seed;
+    EXPECT_EQ(processes[2].error_kind, "world_sizes_differ") << "seed " << seed;
+    EXPECT_LT(processes[2].ended_at_ns, 100 * kMs);
+    num_met += processes[0].error_kind.empty() ? 1 : 0;
+  }
+  EXPECT_THAT(num_met, AllOf(Gt(0), Lt(300)));  // both come about
+}
+
 // Rank 2 comes twice: a rank that looks before all are there goes away, and one that comes later
 // finds them complete. Neither may wait for the other.
 TEST(SimLaunchTest, AGroupThatWasDisturbedMeetsAsAWholeOrNotAtAllInAnySchedule) {

@@ -47,12 +47,10 @@ bool is_one_process(const Case& value) {
   if (!reduces_in_backward(value.ddp) && leaves_something_out(value)) return false;
   if (!is_uneven(value)) return true;
   // Inside join: what counts as a mean is not that of the samples that are left.
-  const bool every =
-      train.micro_batches > 1 && (train.sync_on == "every" || train.no_sync_covers == "backward");
   const bool has_windows =
       any_event(value, [](const AtSpec& at) { return at.micro_batches.has_value(); });
-  return !every && !has_samples && !has_windows && train.mean_over != "all" &&
-         (!is_sum || ddp.join == "divide_by_initial");
+  return !reduces_each_micro_batch(value) && !has_samples && !has_windows &&
+         train.mean_over != "all" && (!is_sum || ddp.join == "divide_by_initial");
 }
 
 bool has_sink(const Case& value) {

@@ -78,12 +78,12 @@ Case with_other_views(const Case& value) {
 // averaged before must not be there, nor a hook that makes something of zeros. H9 and I9 are the
 // peer's.
 bool gradient_view_applies(const Case& value) {
-  const bool reduces_again = value.train.micro_batches > 1 && value.train.sync_on == "every";
   const bool is_ours = value.ddp.sync == "ddp";
   return is_plain(value) && reduces_in_backward(value.ddp) && clears_gradients(value) &&
          (value.ddp.hook != "none" || divides_by_power_of_two(value)) &&
          one_backward_per_window(value) &&
-         (!use_varies(value) || (is_ours && !reduces_again && hook_is_elementwise(value))) &&
+         (!use_varies(value) ||
+          (is_ours && !reduces_each_micro_batch(value) && hook_is_elementwise(value))) &&
          (is_ours || complex_parameters(value.model).empty()) && is_sound(with_other_views(value));
 }
 

@@ -34,7 +34,7 @@ Facts::Facts(const Case& of)
   const bool all = train.sync_on == "every" || train.no_sync_covers == "backward";
   windows = !all && (train.micro_batches > 1 || train.sync_on == "never");
   local_passes = windows || any_event(value, [](const AtSpec& at) { return at.ascend > 0.0; });
-  every = all && train.micro_batches > 1;
+  every = reduces_each_micro_batch(of);
   tracked_.assign(plan.slots.size(), false);
   for (const ParameterSlot& slot : plan.slots) {
     const auto tensor = static_cast<std::size_t>(slot.tensor);
