@@ -10,6 +10,7 @@ from mutation import patches
 
 LOCKSTEP = "build/release/harness/cli/lockstep"
 BUILD_TIMEOUT_S = 1800
+FINDING, DEFECT = 1, 3  # exit statuses of a campaign that kept what it found
 
 
 class Defect(Exception):
@@ -61,7 +62,7 @@ def fuzz(place, mutant, options):
     if result.status == 2:
         raise Defect(f"lockstep fuzz refuses its arguments: {result.output.strip()[-300:]}")
     files = sorted(glob.glob(os.path.join(corpus, "*.toml")))
-    if result.status != 1 or not files:
+    if result.status not in (FINDING, DEFECT) or not files:
         return dict(row, killed=True, by=f"exit status {result.status}")
     with open(files[0], encoding="utf-8") as file:
         text = file.read()

@@ -117,5 +117,21 @@ TEST(Valid, NamesWhatDdpNeedNotFollow) {
   EXPECT_EQ(why_not_valid(value), "");
 }
 
+// J6: while the loss is there, checks take its backward for one that is to come.
+TEST(Valid, AnEvaluationBesideALossWithoutABackwardIsAccusedByChecks) {
+  Case value;
+  value.model.kind = "graph";
+  value.model.blocks = {{"norm", "batch_norm 3"}};
+  value.at.resize(2);
+  value.at[0].detach = true;
+  value.at[1].evaluate = 1;
+  value.at[1].when = "after_backward";
+  EXPECT_EQ(why_not_valid(value), "");
+  value.ddp.checks = "fast";
+  EXPECT_NE(why_not_valid(value), "");
+  value.at[1].when = "after_step";
+  EXPECT_EQ(why_not_valid(value), "");
+}
+
 }  // namespace
 }  // namespace lockstep::harness::fuzz

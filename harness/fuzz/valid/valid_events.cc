@@ -85,7 +85,12 @@ const char* why_evaluation_is_wrong(const Facts& facts, const AtSpec& at) {
   if (facts.value.ddp.join != "off" && !is_before_window(at) && at.when != "after_step") {
     return "joined ranks shadow one forward for each reduction (O1)";
   }
-  if (at.when == "after_forward" && facts.buffers && facts.value.ddp.broadcast_buffers) {
+  // A loss without a backward is still there, and checks take it for one that is to come.
+  const bool keeps_graph =
+      at.when == "after_forward" ||
+      (at.when == "after_backward" && facts.value.ddp.checks != "off" &&
+       any_event(facts.value, [](const AtSpec& other) { return other.detach; }));
+  if (keeps_graph && facts.buffers && facts.value.ddp.broadcast_buffers) {
     return "a broadcast overwrites saved buffers (J6)";
   }
   if (!at.evaluate_with_gradients) return nullptr;
