@@ -117,6 +117,25 @@ TEST(Valid, NamesWhatDdpNeedNotFollow) {
   EXPECT_EQ(why_not_valid(value), "");
 }
 
+// G3: gradients that lie in their buckets are divided, copied ones are multiplied.
+TEST(Valid, AStepThatIsTriedAgainAfterAReductionIsAnotherWithViews) {
+  Case value;
+  value.train.micro_batches = 2;
+  value.train.zero_grad = "zero";
+  value.train.agree = "after_forward";
+  value.train.no_sync_covers = "backward";  // the first micro-batch reduces, too (H1)
+  AtSpec& at = value.at.emplace_back();
+  at.when = "after_forward";
+  at.micro_batch = 1;
+  at.raise = "again";
+  at.retry = true;
+  EXPECT_EQ(why_not_valid(value), "");
+  value.ddp.gradient_as_bucket_view = true;
+  EXPECT_NE(why_not_valid(value), "");
+  value.train.zero_grad = "none";
+  EXPECT_EQ(why_not_valid(value), "");
+}
+
 // J6: while the loss is there, checks take its backward for one that is to come.
 TEST(Valid, AnEvaluationBesideALossWithoutABackwardIsAccusedByChecks) {
   Case value;

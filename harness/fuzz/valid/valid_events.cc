@@ -70,8 +70,9 @@ const char* why_retry_is_wrong(const Facts& facts, const AtSpec& at) {
   if (at.when == "after_forward" && facts.local_passes) return "leaves the reducer armed (E14)";
   if (train.zero_grad == "never") return "the first attempt's gradients stay";
   if (facts.buffers || facts.exchanges) return "the first attempt's statistics stay";
-  if (at.when == "after_backward" && facts.value.ddp.gradient_as_bucket_view &&
-      train.zero_grad != "none") {
+  const bool has_reduced =
+      at.when == "after_backward" || (facts.every && at.micro_batch.value_or(0) > 0);
+  if (has_reduced && facts.value.ddp.gradient_as_bucket_view && train.zero_grad != "none") {
     return "the first attempt's gradients lie in the buckets (G3)";
   }
   return why_agreement_fails(facts, at);
