@@ -117,6 +117,27 @@ TEST(Valid, NamesWhatDdpNeedNotFollow) {
   EXPECT_EQ(why_not_valid(value), "");
 }
 
+// E11, E13: hooks of an output out of the loss run, though the last forward was searched without
+// it.
+TEST(Valid, ABlockOutOfTheLossThatTheLastForwardLeavesOutIsReadyTwice) {
+  Case value;
+  value.model.kind = "graph";
+  value.model.blocks = {{"a", "linear 2 2"}, {"b", "linear 2 2"}, {"c", "linear 2 2"}};
+  value.model.forward = {{"a"}, {"b", "c"}};
+  value.train.forwards_per_backward = 2;
+  value.train.batch_per_rank = 4;
+  value.ddp.find_unused_parameters = true;
+  value.at.resize(1);
+  value.at[0].without_loss = {"b"};
+  EXPECT_EQ(why_not_valid(value), "");
+  value.at.resize(2);
+  value.at[1].skip = {"b"};
+  value.at[1].forward = 1;
+  EXPECT_NE(why_not_valid(value), "");
+  value.at[1].forward = 0;
+  EXPECT_EQ(why_not_valid(value), "");
+}
+
 // G3: gradients that lie in their buckets are divided, copied ones are multiplied.
 TEST(Valid, AStepThatIsTriedAgainAfterAReductionIsAnotherWithViews) {
   Case value;

@@ -7,6 +7,7 @@
 #include "harness/fuzz/valid/valid_rules.h"
 #include "harness/model.h"
 #include "harness/program.h"
+#include "harness/step_parts.h"
 
 namespace lockstep::harness::fuzz {
 namespace {
@@ -82,10 +83,33 @@ void mend_search(Case& value, Dice& dice) {
   value.ddp.find_unused_parameters = !value.ddp.static_graph;
 }
 
+// Behind an output that does not enter the loss hooks run all the same (E11).
+std::vector<bool> reached_from(const Facts& facts, const Place& place) {
+  Route route = route_at(facts.value, place.rank, place.step, place.micro, place.forward);
+  route.without_loss.clear();
+  return facts.trained_by(route);
+}
+
+bool last_forward_reaches_less(const Facts& facts) {
+  std::vector<bool> reached;  // by the forwards of a backward so far
+  for (const Place& place : facts.places()) {
+    const std::vector<bool> now = reached_from(facts, place);
+    if (place.forward == 0) reached.assign(now.size(), false);
+    for (std::size_t i = 0; i < now.size(); ++i) reached[i] = reached[i] || now[i];
+    const bool is_last = place.forward + 1 == facts.value.train.forwards_per_backward;
+    if (is_last && place.syncs && reached != now) return true;
+  }
+  return false;
+}
+
 // What an earlier forward uses and the last does not is taken for unused, and then is ready (E13).
 bool last_forward_uses_less(const Facts& facts) {
   if (!facts.value.ddp.find_unused_parameters || !facts.reduces) return false;
   if (facts.value.train.forwards_per_backward == 1) return false;
+  if (any_event(facts.value, [](const AtSpec& at) { return !at.without_loss.empty(); }) &&
+      last_forward_reaches_less(facts)) {
+    return true;
+  }
   const std::vector<Backward> all = backwards(facts);
   return std::any_of(all.begin(), all.end(), [](const Backward& backward) {
     return backward.place.syncs && backward.trained != backward.trained_last;
