@@ -22,6 +22,7 @@
 #ifdef LOCKSTEP_WITH_FUZZ
 #include "harness/fuzz/predict/predict.h"
 #include "harness/fuzz/properties/properties.h"
+#include "harness/fuzz/shrink/finding.h"
 #endif
 
 namespace lockstep::harness::cli {
@@ -132,15 +133,19 @@ CaseResult CaseJudge::judge(const NamedCase& named) {
   judge_options.simulator = executors_->simulator.get();
   judge_options.executor = executors_->subject.get();
   CaseResult result = judge_case(named, judge_options);
-  look_at_properties(named.value, result);
+  look_at_properties(named, result);
   return result;
 }
 
-void CaseJudge::look_at_properties(const Case& value, CaseResult& result) {
+void CaseJudge::look_at_properties(const NamedCase& named, CaseResult& result) {
+  const Case& value = named.value;
 #ifdef LOCKSTEP_WITH_FUZZ
   if (options_.properties == 0 || !result.as_expected || fuzz::has_mistake(value)) return;
   Executor& executor = options_.backend == "sim" ? *executors_->simulator : *executors_->subject;
-  result.broken_properties = fuzz::broken_properties(value, executor, options_.properties);
+  const std::string property = fuzz::property_of(named.name);
+  result.broken_properties = property.empty()
+                                 ? fuzz::broken_properties(value, executor, options_.properties)
+                                 : fuzz::broken_property(value, executor, property);
   if (result.broken_properties.empty()) return;
   result.as_expected = false;
   result.replay_toml = print_case(value);

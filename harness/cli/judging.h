@@ -56,7 +56,7 @@ class CaseJudge {
 
  private:
   struct Executors;
-  void look_at_properties(const Case& value, CaseResult& result);
+  void look_at_properties(const NamedCase& named, CaseResult& result);
 
   const JudgingOptions options_;
   const std::int64_t ranks_max_;

@@ -265,7 +265,7 @@ TEST(Campaign, AFindingIsOnDiskWhileItIsShrunk) {
   const std::string corpus = options.folder;
   const JudgeFunction judge = [&](const NamedCase& named) -> CaseResult {
     if (named.value.world.ranks < 3) return as_expected(named);
-    if (!named.name.empty()) return broken(named, OutcomeKind::kDeadlock);
+    if (named.name != "deadlock") return broken(named, OutcomeKind::kDeadlock);
     // While it is shrunk: somebody else's eyes.
     std::int64_t num_on_disk = 0;
     for (const auto& entry : std::filesystem::directory_iterator(corpus)) {
@@ -374,9 +374,9 @@ TEST(Campaign, ASignalEndsItWithWhatIsDone) {
 
 TEST(Campaign, ASignalWhileShrinkingKeepsTheFinding) {
   const TemporaryFolder folder;
-  // Shrinking is when scripts have no name.
+  // While it is shrunk, scripts are called by its kind.
   const JudgeFunction judge = [](const NamedCase& named) {
-    if (named.name.empty()) {
+    if (named.name == "deadlock") {
       kill(getppid(), SIGTERM);
       for (;;) pause();
     }

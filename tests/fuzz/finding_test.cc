@@ -115,5 +115,11 @@ TEST(Finding, ABrokenPropertyIsOne) {
   EXPECT_EQ(finding_kind(result), "property/bucket_cap");
 }
 
+TEST(Finding, KnowsThePropertyOfItsKind) {
+  EXPECT_EQ(property_of("property/bucket_cap"), "bucket_cap");
+  EXPECT_EQ(property_of("deadlock"), "");
+  EXPECT_EQ(property_of(""), "");
+}
+
 }  // namespace
 }  // namespace lockstep::harness::fuzz

@@ -316,6 +316,8 @@ TEST_F(Properties, AreLookedAtAllOrAFewThatTheCaseChooses) {
   }
   EXPECT_GT(num_found, 0);  // two of eleven, drawn forty times
   EXPECT_LT(num_found, 40);
+  EXPECT_EQ(broken_property(value, wrong, "gradient_view").size(), 1u);
+  EXPECT_TRUE(broken_property(value, wrong, "bucket_cap").empty());
   Case mistaken = value;
   mistaken.faults.push_back(fault("no_division"));
   EXPECT_TRUE(broken_properties(mistaken, wrong, -1).empty());

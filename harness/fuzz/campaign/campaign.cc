@@ -212,7 +212,8 @@ class Campaign final : public CaseSource {
     const std::optional<std::uint64_t>& index = raw.given.origin.index;
     if (index) running_.begins(jobs_, {"", "", print_case(found.shrunk.value)});
     if (options_.shrinks && summary_.signal == 0) {
-      found.shrunk = shrink(found.shrunk.value, raw.result, judge_many(), options_.shrink_limits);
+      found.shrunk =
+          shrink(found.shrunk.value, raw.result, judge_many(found.kind), options_.shrink_limits);
       if (summary_.signal != 0) found.shrunk.is_minimal = false;
     }
     const std::string origin = index ? fmt::format("case {} of seed {}", *index, options_.seed)
@@ -224,24 +225,25 @@ class Campaign final : public CaseSource {
     running_.ends(jobs_);
   }
 
-  /// Judges in the same processes. After a signal nothing shows anything.
-  JudgeMany judge_many() {
-    return
-        [this](const std::vector<Case>& cases, const std::function<bool(const CaseResult&)>& stop) {
-          std::vector<NamedCase> named;
-          for (const Case& value : cases) named.push_back({"", "", value});
-          std::vector<CaseResult> results;
-          SuiteEvents events;
-          events.case_done = [&](const CaseResult& result) { results.push_back(result); };
-          events.ends_at = stop;
-          ListedCases source(named);
-          if (suite_run(source, events).signal != 0) {
-            CaseResult nothing;
-            nothing.as_expected = true;
-            results.resize(cases.size(), nothing);
-          }
-          return results;
-        };
+  /// Judges in the same processes, for what shows `kind` (see property_of). After a signal nothing
+  /// shows anything.
+  JudgeMany judge_many(const std::string& kind) {
+    return [this, kind](const std::vector<Case>& cases,
+                        const std::function<bool(const CaseResult&)>& stop) {
+      std::vector<NamedCase> named;
+      for (const Case& value : cases) named.push_back({"", kind, value});
+      std::vector<CaseResult> results;
+      SuiteEvents events;
+      events.case_done = [&](const CaseResult& result) { results.push_back(result); };
+      events.ends_at = stop;
+      ListedCases source(named);
+      if (suite_run(source, events).signal != 0) {
+        CaseResult nothing;
+        nothing.as_expected = true;
+        results.resize(cases.size(), nothing);
+      }
+      return results;
+    };
   }
 
   const CampaignOptions& options_;

@@ -30,28 +30,21 @@ const std::vector<Property>& properties() {
   return kProperties;
 }
 
-std::vector<BrokenProperty> broken_properties(const Case& value, Executor& executor,
-                                              std::int64_t count) {
-  if (has_mistake(value) || count == 0) {
-    return {};
-  }
-  std::vector<const Property*> chosen;
+namespace {
+
+std::vector<const Property*> applying(const Case& value, const Executor& executor) {
+  std::vector<const Property*> all;
   for (const Property& property : properties()) {
-    if (property.changes_program && !executor.takes_changed_programs()) continue;
-    if (property.applies(value)) {
-      chosen.push_back(&property);
+    const bool can_run = !property.changes_program || executor.takes_changed_programs();
+    if (!has_mistake(value) && can_run && property.applies(value)) {
+      all.push_back(&property);
     }
   }
-  if (count > 0 && count < static_cast<std::int64_t>(chosen.size())) {
-    const std::string text = print_case(value);
-    CounterRng rng(XXH3_64bits(text.data(), text.size()), RngStream::kFuzz);
-    std::vector<const Property*> few;
-    for (const std::int64_t at : rng.permutation(static_cast<std::int64_t>(chosen.size()))) {
-      few.push_back(chosen[static_cast<std::size_t>(at)]);
-    }
-    few.resize(static_cast<std::size_t>(count));
-    chosen = std::move(few);
-  }
+  return all;
+}
+
+std::vector<BrokenProperty> broken_of(const std::vector<const Property*>& chosen, const Case& value,
+                                      Executor& executor) {
   if (chosen.empty()) {
     return {};
   }
@@ -69,6 +62,36 @@ std::vector<BrokenProperty> broken_properties(const Case& value, Executor& execu
     }
   }
   return broken;
+}
+
+}  // namespace
+
+std::vector<BrokenProperty> broken_properties(const Case& value, Executor& executor,
+                                              std::int64_t count) {
+  if (count == 0) {
+    return {};
+  }
+  std::vector<const Property*> chosen = applying(value, executor);
+  if (count > 0 && count < static_cast<std::int64_t>(chosen.size())) {
+    const std::string text = print_case(value);
+    CounterRng rng(XXH3_64bits(text.data(), text.size()), RngStream::kFuzz);
+    std::vector<const Property*> few;
+    for (const std::int64_t at : rng.permutation(static_cast<std::int64_t>(chosen.size()))) {
+      few.push_back(chosen[static_cast<std::size_t>(at)]);
+    }
+    few.resize(static_cast<std::size_t>(count));
+    chosen = std::move(few);
+  }
+  return broken_of(chosen, value, executor);
+}
+
+std::vector<BrokenProperty> broken_property(const Case& value, Executor& executor,
+                                            const std::string& name) {
+  std::vector<const Property*> chosen;
+  for (const Property* property : applying(value, executor)) {
+    if (property->name == name) chosen.push_back(property);
+  }
+  return broken_of(chosen, value, executor);
 }
 
 }  // namespace lockstep::harness::fuzz

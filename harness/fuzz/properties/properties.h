@@ -30,4 +30,8 @@ const std::vector<Property>& properties();
 std::vector<BrokenProperty> broken_properties(const Case& value, Executor& executor,
                                               std::int64_t count);
 
+/// Looks at the one of this name, if it applies.
+std::vector<BrokenProperty> broken_property(const Case& value, Executor& executor,
+                                            const std::string& name);
+
 }  // namespace lockstep::harness::fuzz

@@ -110,6 +110,8 @@ bool has_no_bound(const Outcome& outcome) {
          !std::isfinite(outcome.worst->bound);
 }
 
+const std::string kProperty = "property/";
+
 }  // namespace
 
 std::string finding_kind(const CaseResult& result) {
@@ -125,9 +127,13 @@ std::string finding_kind(const CaseResult& result) {
     return topic == "outcome" ? outcome_kind(result.outcome) : "complaint/" + topic;
   }
   if (!result.broken_properties.empty()) {
-    return "property/" + result.broken_properties.front().name;
+    return kProperty + result.broken_properties.front().name;
   }
   return result.as_expected ? "" : "complaint/other";
+}
+
+std::string property_of(const std::string& kind) {
+  return kind.rfind(kProperty, 0) == 0 ? kind.substr(kProperty.size()) : "";
 }
 
 }  // namespace lockstep::harness::fuzz

@@ -20,4 +20,9 @@ namespace lockstep::harness::fuzz {
 /// - "property/bucket_cap": a relation that is broken.
 std::string finding_kind(const CaseResult& result);
 
+/// The property of a kind that is one's; "" for others. A case that is judged while a finding is
+/// shrunk has the kind for its name, and is held against this property in the place of drawn ones:
+/// which ones are drawn depends on all of a case's text.
+std::string property_of(const std::string& kind);
+
 }  // namespace lockstep::harness::fuzz
