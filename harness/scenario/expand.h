@@ -19,7 +19,7 @@
 namespace lockstep::harness {
 
 /// Where the first key is that the file has; if it has none, the table that the first would be in.
-inline Position cite(const TreeNode& tree, const std::vector<std::string>& keys) {
+inline TextPosition cite(const TreeNode& tree, const std::vector<std::string>& keys) {
   for (const std::string& key : keys) {
     const Located located = locate(tree, key);
     if (located.complete) return located.where;
@@ -37,7 +37,7 @@ class CaseFindings {
           std::any_of(finding.keys.begin(), finding.keys.end(),
                       [&](const std::string& key) { return read.is_spoiled(key); });
       if (follows_from_another) continue;
-      const Position where = cite(tree, finding.keys);
+      const TextPosition where = cite(tree, finding.keys);
       const auto [it, is_new] =
           seen_.try_emplace(std::make_tuple(where.line, where.column, finding.message));
       if (is_new) it->second = {where, name, 0};
@@ -62,14 +62,14 @@ class CaseFindings {
  private:
   static constexpr std::size_t kMaxFindings = 50;
   struct Seen {
-    Position where;
+    TextPosition where;
     std::string name;
     std::int64_t num_cases = 0;
   };
   std::map<std::tuple<std::int64_t, std::int64_t, std::string>, Seen> seen_;
 };
 
-inline bool is_same_place(Position a, Position b) {
+inline bool is_same_place(TextPosition a, TextPosition b) {
   return a.line == b.line && a.column == b.column;
 }
 

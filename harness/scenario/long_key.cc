@@ -25,7 +25,7 @@ std::size_t end_of_string(std::string_view text, std::size_t at) {
   return at;
 }
 
-Position position_of(std::string_view text, std::size_t at) {
+TextPosition position_of(std::string_view text, std::size_t at) {
   const std::string_view before = text.substr(0, at);
   const std::size_t line_begin = before.rfind('\n') + 1;
   return {1 + std::count(before.begin(), before.end(), '\n'),
@@ -34,7 +34,7 @@ Position position_of(std::string_view text, std::size_t at) {
 
 }  // namespace
 
-std::optional<Position> find_long_key(std::string_view text) {
+std::optional<TextPosition> find_long_key(std::string_view text) {
   constexpr std::string_view kEndsKey = "=,[]{}\n";
   std::int64_t points = 0;
   std::size_t at = 0;

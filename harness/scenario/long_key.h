@@ -16,6 +16,6 @@ inline constexpr std::int64_t kMaxKeyPoints = 16;
 /// Where a key has more points than that; nothing if none has. toml++ limits brackets alone, and a
 /// key of a million points is a table in a table a million deep.
 /// Right for any text that toml++ reads, and up to the first mistake of any other.
-std::optional<Position> find_long_key(std::string_view text);
+std::optional<TextPosition> find_long_key(std::string_view text);
 
 }  // namespace lockstep::harness

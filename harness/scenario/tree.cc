@@ -20,12 +20,12 @@ namespace lockstep::harness {
 
 namespace {
 
-Position position(const toml::source_position& at) {
+TextPosition position(const toml::source_position& at) {
   return {std::max<std::int64_t>(1, static_cast<std::int64_t>(at.line)),
           std::max<std::int64_t>(1, static_cast<std::int64_t>(at.column))};
 }
 
-bool before(Position a, Position b) {
+bool before(TextPosition a, TextPosition b) {
   return std::tie(a.line, a.column) < std::tie(b.line, b.column);
 }
 
@@ -174,7 +174,7 @@ std::string describe_value(const TreeNode& node) {
   }
 }
 
-void Findings::add(Position where, std::string message) {
+void Findings::add(TextPosition where, std::string message) {
   list_.push_back({file_, where.line, where.column, std::move(message)});
 }
 
@@ -274,7 +274,7 @@ Located locate(const TreeNode& root, const std::string& path) {
   return found;
 }
 
-std::string set_at_path(TreeNode& root, const std::string& path, Position key_where,
+std::string set_at_path(TreeNode& root, const std::string& path, TextPosition key_where,
                         const TreeNode& value) {
   TreeNode* node = &root;
   const std::vector<std::string> parts = split_path(path);

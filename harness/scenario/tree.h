@@ -12,7 +12,7 @@
 namespace lockstep::harness {
 
 /// Line and column from 1, columns in characters.
-struct Position {
+struct TextPosition {
   std::int64_t line = 1;
   std::int64_t column = 1;
 };
@@ -23,7 +23,7 @@ struct TreeEntry;
 struct TreeNode {
   enum class Kind { kBoolean, kInteger, kFloat, kString, kArray, kTable, kDate };
   Kind kind = Kind::kTable;
-  Position where;
+  TextPosition where;
   bool boolean = false;
   std::int64_t integer = 0;
   double real = 0.0;
@@ -38,7 +38,7 @@ struct TreeNode {
 
 struct TreeEntry {
   std::string key;
-  Position key_where;
+  TextPosition key_where;
   TreeNode value;
 };
 
@@ -59,7 +59,7 @@ class Findings {
  public:
   explicit Findings(std::string file) : file_(std::move(file)) {}
 
-  void add(Position where, std::string message);
+  void add(TextPosition where, std::string message);
   /// Notes that the value of the key at `path` is not what the file means it to be.
   void spoil(const std::string& path) { spoiled_.push_back(path); }
   /// True if the key at `path`, or one above or below it, was spoiled.
@@ -94,13 +94,13 @@ std::vector<std::string> split_path(std::string_view path);
 /// the plural is taken. A table stands for an array of one table, and the other way round.
 struct Located {
   bool complete = false;  ///< every component was found
-  Position where;
+  TextPosition where;
 };
 Located locate(const TreeNode& root, const std::string& path);
 
 /// Puts `value` at a dotted path, replacing what is there and creating tables as needed.
 /// Returns an empty text, or why it cannot be done.
-std::string set_at_path(TreeNode& root, const std::string& path, Position key_where,
+std::string set_at_path(TreeNode& root, const std::string& path, TextPosition key_where,
                         const TreeNode& value);
 
 }  // namespace lockstep::harness

@@ -16,7 +16,7 @@ struct Axis {
   struct Key {
     std::string path;
     std::string label;  ///< shortest end of the path that no other key shares
-    Position where;
+    TextPosition where;
   };
   std::vector<Key> keys;
   std::vector<std::vector<TreeNode>> values;  ///< [value][key]

@@ -106,8 +106,8 @@ JudgeMany judge_many(const Plant& plant) {
       };
 }
 
-Found find(const Plant& plant, const char* text) {
-  Found found;
+PlantedFinding find(const Plant& plant, const char* text) {
+  PlantedFinding found;
   found.value = case_of(text);
   EXPECT_TRUE(expect_as_predicted(found.value));
   EXPECT_EQ(finding_kind(judge_planted(found.value, [](Case&) {})), "");

@@ -30,7 +30,7 @@ inline ShrinkLimits without_time_limit() {
   return limits;
 }
 
-struct Found {
+struct PlantedFinding {
   Case value;
   CaseResult result;
 };
@@ -41,7 +41,7 @@ extern const char* const kLarge;
 extern const char* const kLargeMlp;
 
 /// What the mistake makes of the script, which is as predicted without it.
-Found find(const Plant& plant, const char* text);
+PlantedFinding find(const Plant& plant, const char* text);
 
 std::int64_t num_lines(const std::string& text);
 

@@ -15,7 +15,7 @@ namespace {
 
 // Somebody claims that all is well, and what is issued; the claim is kept as far as it makes sense.
 TEST(Shrink, WhatAPersonExpectsStays) {
-  Found found;
+  PlantedFinding found;
   found.value = case_of(R"(schema = 1
 title = "A spoilt bucket shows"
 [world]
@@ -70,7 +70,7 @@ TEST(Shrink, DrawnScriptsBecomeShortInFewSteps) {
   const Plant plant = fault("no_division");
   std::vector<std::int64_t> num_judged;
   for (std::uint64_t index = 0; num_judged.size() < 10; ++index) {
-    Found found;
+    PlantedFinding found;
     found.value = draw_script({}, 11, index);
     found.result = judge_planted(found.value, plant);
     if (finding_kind(found.result) != "diverged/replay/gradient") continue;
@@ -87,7 +87,7 @@ TEST(Shrink, DrawnScriptsBecomeShortInFewSteps) {
 
 TEST(Shrink, EndsAtItsLimits) {
   const Plant plant = fault("no_division");
-  const Found found = find(plant, kLarge);
+  const PlantedFinding found = find(plant, kLarge);
   ShrinkLimits limits = without_time_limit();
   limits.judged_max = 5;
   const Shrunk few = shrink(found.value, found.result, judge_many(plant), limits);
@@ -103,7 +103,7 @@ TEST(Shrink, EndsAtItsLimits) {
 
 TEST(Shrink, JudgesNoCaseTwiceAndTheEndDoesNotDependOnHowManyAreJudgedAtATime) {
   const Plant plant = fault("no_division");
-  const Found found = find(plant, kLarge);
+  const PlantedFinding found = find(plant, kLarge);
   std::vector<std::string> texts;
   const JudgeMany all_of_them = [&](const std::vector<Case>& cases,
                                     const std::function<bool(const CaseResult&)>&) {

@@ -14,7 +14,7 @@ namespace {
 
 /// Finds, shrinks, and checks what holds of every shrunk case; its text.
 std::string shrunk_text(const Plant& plant, const std::string& kind, const char* large = kLarge) {
-  const Found found = find(plant, large);
+  const PlantedFinding found = find(plant, large);
   EXPECT_EQ(finding_kind(found.result), kind);
   const Shrunk shrunk = shrink(found.value, found.result, judge_many(plant), without_time_limit());
   const std::string text = print_case(shrunk.value);
