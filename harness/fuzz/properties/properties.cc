@@ -34,9 +34,12 @@ namespace {
 
 std::vector<const Property*> applying(const Case& value, const Executor& executor) {
   std::vector<const Property*> all;
+  if (has_mistake(value)) {
+    return all;
+  }
   for (const Property& property : properties()) {
     const bool can_run = !property.changes_program || executor.takes_changed_programs();
-    if (!has_mistake(value) && can_run && property.applies(value)) {
+    if (can_run && property.applies(value)) {
       all.push_back(&property);
     }
   }
