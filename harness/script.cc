@@ -86,7 +86,7 @@ void Script::note_fault(std::size_t index) {
 }
 
 void Script::begin_attempt() {
-  verdict_ = Verdict::kGoOn;
+  verdict_ = AttemptVerdict::kGoOn;
   has_agreed_ = false;
   if (parts_.disturbances != nullptr) {
     parts_.disturbances->begin_attempt(num_attempts_ == 0);
@@ -143,7 +143,7 @@ void Script::agree(const StepPlan& plan) {
   parts_.position.enter(Phase::kScript);
   const at::Tensor flag = at::full({1}, static_cast<std::int64_t>(verdict_), at::kLong);
   parts_.communicator->all_reduce(flag, ReduceOp::kMax, {CallSite::kScript, plan.step, -1})->wait();
-  verdict_ = static_cast<Verdict>(flag.item<std::int64_t>());
+  verdict_ = static_cast<AttemptVerdict>(flag.item<std::int64_t>());
   parts_.position.enter(before);
 }
 
@@ -153,7 +153,7 @@ void Script::run_event(const AtSpec& at, std::size_t index, const StepPlan& plan
   }
   leaves_ = leaves_ || at.leave;
   if (at.skip_step) {
-    verdict_ = std::max(verdict_, Verdict::kSkip);
+    verdict_ = std::max(verdict_, AttemptVerdict::kSkip);
   }
   if (!at.collective.empty() && parts_.communicator != nullptr) {
     issue_scripted(*parts_.communicator, parts_.program.value, index, plan.step);

@@ -14,7 +14,7 @@ namespace lockstep::harness {
 struct TrainerParts;
 
 /// What becomes of an attempt at a step. Where ranks agree, the largest verdict holds for all.
-enum class Verdict : std::int64_t { kGoOn, kSkip, kRetry };
+enum class AttemptVerdict : std::int64_t { kGoOn, kSkip, kRetry };
 
 /// The fault `replaced_parameter`.
 void replace_parameter(GraphModel& model, const FaultSpec& fault);
@@ -39,19 +39,19 @@ class Script {
            std::int64_t forward = 0);
 
   /// The step is to be tried again, for the script has caught something.
-  void retry() { verdict_ = Verdict::kRetry; }
+  void retry() { verdict_ = AttemptVerdict::kRetry; }
 
   /// No more of the step is done in this attempt: the ranks agree now, if they have not yet.
   void end_attempt(const StepPlan& plan);
 
-  Verdict verdict() const { return verdict_; }
+  AttemptVerdict verdict() const { return verdict_; }
 
   /// Faults that spoil gradients after they were synchronised.
   void after_sync(const StepPlan& plan, NamedParameters& parameters);
 
   bool leaves() const { return leaves_; }  ///< the loop ends here
   /// Whether the script ends the attempt, or the loop, here.
-  bool stops() const { return leaves_ || verdict_ != Verdict::kGoOn; }
+  bool stops() const { return leaves_ || verdict_ != AttemptVerdict::kGoOn; }
   bool detaches() const { return detaches_; }  ///< backward is left out: nothing to compute
   bool bypasses() const { return bypasses_; }  ///< forwards call the inner module
   bool keeps_gradients() const { return keeps_gradients_; }  ///< they are not zeroed
@@ -74,7 +74,7 @@ class Script {
 
   const TrainerParts& parts_;  // outlives this: owned by the caller of train()
   bool leaves_ = false;
-  Verdict verdict_ = Verdict::kGoOn;
+  AttemptVerdict verdict_ = AttemptVerdict::kGoOn;
   bool has_agreed_ = false;        // in this attempt
   std::int64_t num_attempts_ = 0;  // at this step
   bool detaches_ = false;

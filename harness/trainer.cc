@@ -99,8 +99,8 @@ class Trainer {
       if (script_.leaves()) {
         return false;
       }
-    } while (script_.verdict() == Verdict::kRetry);
-    if (script_.verdict() == Verdict::kSkip) {
+    } while (script_.verdict() == AttemptVerdict::kRetry);
+    if (script_.verdict() == AttemptVerdict::kSkip) {
       return true;
     }
     script_.after_sync(plan, parameters_.front());
@@ -167,7 +167,7 @@ class Trainer {
       losses[k].push_back(of_replicas[k].total.item<double>());
     }
     script_.run(plan, "after_forward", place);
-    if (script_.verdict() != Verdict::kGoOn) {
+    if (script_.verdict() != AttemptVerdict::kGoOn) {
       return;
     }
     if (!script_.detaches()) {
