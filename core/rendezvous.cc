@@ -214,9 +214,10 @@ GroupRendezvous::Seen GroupRendezvous::scan() {
     if (name.rfind(rank_prefix, 0) == 0) {
       const auto record = parse_record(options_.store->read(name).value_or(""));
       if (!record) {
-        throw LaunchError("store_unusable",
-                          fmt::format("rank {}: cannot read {} in {}", options_.rank, name,
-                                      options_.store->describe()));
+        seen.ending = refusal_text("store_unusable",
+                                   fmt::format("rank {}: cannot read {} in {}", options_.rank, name,
+                                               options_.store->describe()));
+        continue;
       }
       seen.found.push_back(*record);
     }

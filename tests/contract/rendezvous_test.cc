@@ -257,6 +257,23 @@ TEST(GroupRendezvousTest, ADirectoryThatVanishesIsAnError) {
   EXPECT_THAT(message, HasSubstr(directory.path()));
 }
 
+TEST(GroupRendezvousTest, ARecordThatNobodyCanReadIsToldToThoseThatComeLater) {
+  const auto directory = RendezvousDirectory::create();
+  const std::string record = directory.path() + "/world.rank.2";
+  std::ofstream(record) << "of another version";
+  EXPECT_THAT(message_of<LaunchError>([&] { GroupRendezvous(member(directory, 1, 3)).meet(); }),
+              HasSubstr("rank 1: cannot read world.rank.2"));
+  fs::remove(record);
+  std::vector<std::string> messages(2);
+  run_threads(2, [&](std::int64_t thread) {
+    messages[static_cast<std::size_t>(thread)] =
+        message_of<LaunchError>([&] { GroupRendezvous(member(directory, 2 * thread, 3)).meet(); });
+  });
+  for (const std::string& message : messages) {
+    EXPECT_THAT(message, HasSubstr("the group cannot form: rank 1: cannot read world.rank.2"));
+  }
+}
+
 TEST(GroupRendezvousTest, AStaleRankOfADeadProcessIsSaidToBeDead) {
   const auto directory = RendezvousDirectory::create();
   const pid_t child = ::fork();
