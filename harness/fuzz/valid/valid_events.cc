@@ -97,7 +97,10 @@ const char* why_evaluation_is_wrong(const Facts& facts, const AtSpec& at) {
   if (!at.evaluate_with_gradients) return nullptr;
   if (at.when == "after_forward") return "arms for another graph (E12)";
   if (facts.local_passes || facts.value.ddp.join != "off") return "leaves the reducer armed (E14)";
-  return nullptr;
+  // It arms for the whole model, and no forward of the wrapper arms anew for the route.
+  const bool bypasses = any_event(facts.value, [](const AtSpec& other) { return other.bypass; });
+  return bypasses && any_event(facts.value, leaves_blocks_out) ? "leaves the reducer armed (E14)"
+                                                               : nullptr;
 }
 
 const char* why_reload_is_wrong(const Facts& facts, const AtSpec& at) {
