@@ -40,7 +40,10 @@ namespace lockstep::harness {
 /// A handful of variants may underestimate sigma by chance, more so where an optimizer divides by
 /// the root of a gradient that is almost rounding alone. So nobody is accused on their word: what
 /// is beyond the bound is held against kVariantsMax of them, unless digits are certain and it is
-/// kGross times as far.
+/// kGross times as far. And numbers that nothing has moved, such as a weight of exactly 1, may
+/// round behind a normalisation over two as no moved ones do. So a tensor that is beyond the bound
+/// from x64 may be within it from the plain run: the model's dtype, nothing reordered or moved,
+/// accumulated over the pieces that the ranks have.
 ///
 /// Threads: one at a time.
 class DerivedBound {
@@ -72,6 +75,8 @@ class DerivedBound {
  private:
   Worst worst_of(const Snapshot& actual, std::int64_t step, const std::string& phase,
                  bool undefined_is_zero) const;
+  /// Pieces of the global batch that the ranks accumulate over.
+  std::int64_t num_pieces() const;
   void draw_variants(int count) const;
   /// Of one step, and of the bound in it. Precondition: the step is there.
   double sigma_in(std::int64_t step, const std::string& phase, std::size_t slot) const;
@@ -80,6 +85,7 @@ class DerivedBound {
   Program serial_;
   Run exact_;                          // float64
   mutable std::vector<Run> variants_;  // kVariants or, when they were needed, kVariantsMax
+  mutable std::optional<Run> plain_;   // when it was needed
   mutable std::vector<std::vector<double>> strayed_;  // per step and parameter: sigma so far
 };
 
