@@ -139,10 +139,24 @@ TEST_F(Properties, NoSyncIsNotForWindowsThatAreWholeOnlyTogether) {
   at.micro_batch = 0;
   at.skip = {"layer0"};
   value.model.widths = {4, 4, 4};
+  value.train.steps = 1;  // of two, numbers would outgrow their significand
   value.at.push_back(at);
   EXPECT_FALSE(property("no_sync").applies(value));
   value.ddp.find_unused_parameters = true;
   EXPECT_TRUE(property("no_sync").applies(value));
+}
+
+// The last forward of each backward arms, and by it what only the first used is unused: that is
+// ready twice where each micro-batch is reduced (E11), though not in the window's last.
+TEST_F(Properties, NoSyncIsNotForWindowsThatDdpNeedNotFollow) {
+  const Case value = case_of(R"(
+model = { widths = [1, 1] }
+train = { steps = 1, micro_batches = 2, forwards_per_backward = 2 }
+ddp = { find_unused_parameters = true }
+at = [{ micro_batch = 0, forward = 1, skip = ["layer0"] }]
+world = { ranks = 1 }
+)");
+  EXPECT_FALSE(property("no_sync").applies(value));
 }
 
 TEST_F(Properties, WorldSizeOneNoticesAStaleGradient) {

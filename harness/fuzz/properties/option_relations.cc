@@ -6,6 +6,7 @@
 #include "harness/fuzz/properties/relations.h"
 #include "harness/fuzz/properties/run_difference.h"
 #include "harness/fuzz/script_traits.h"
+#include "harness/fuzz/valid/valid.h"
 #include "harness/judge/judge_schedules.h"
 #include "harness/losses.h"
 #include "harness/model.h"
@@ -23,7 +24,9 @@ Case as_variant(Case variant) {
   return variant;
 }
 
-bool is_sound(const Case& variant) { return check_case(variant).empty(); }
+bool is_sound(const Case& variant) {
+  return check_case(variant).empty() && why_not_valid(variant).empty();
+}
 
 namespace {
 

@@ -26,7 +26,7 @@ const std::vector<Property>& script_relations();
 /// `variant` on the default schedule, with nothing expected of it.
 Case as_variant(Case variant);
 
-/// Whether a scenario file could say this.
+/// Whether a scenario file could say this, and DDP would have to follow it.
 bool is_sound(const Case& variant);
 
 }  // namespace lockstep::harness::fuzz
