@@ -25,6 +25,7 @@ void add_run_command(CLI::App& app, int& exit_status);
 void add_replay_command(CLI::App& app, int& exit_status);
 void add_simulate_command(CLI::App& app, int& exit_status);
 void add_launch_command(CLI::App& app, int& exit_status);
+void add_audit_command(CLI::App& app, int& exit_status);
 
 #ifdef LOCKSTEP_WITH_FUZZ
 void add_fuzz_command(CLI::App& app, int& exit_status);

@@ -112,6 +112,7 @@ int main_function(int argc, char** argv) {
   add_replay_command(app, exit_status);
   add_simulate_command(app, exit_status);
   add_launch_command(app, exit_status);
+  add_audit_command(app, exit_status);
 #ifdef LOCKSTEP_WITH_FUZZ
   add_fuzz_command(app, exit_status);
 #endif
