@@ -197,7 +197,7 @@ Run run_of(const std::vector<RankRecord>& records, Audit& result) {
     const auto at = static_cast<std::size_t>(record.run.rank);
     run.ranks[at] = record.run;
     has_record[at] = true;
-    if (!record.has_end && !record.run.waiting) {
+    if (record.run.ending == Ending::kWaiting && !record.run.waiting) {
       run.ranks[at].error_kind =
           record.is_cut ? "its record breaks off" : "its record says no more";
     }

@@ -276,9 +276,10 @@ TEST_F(AuditTest, AFailedRankIsAnErrorWithWhatItSaid) {
        {std::string(), std::string(R"({"end":"failed","error":"gone"})")}) {
     const auto run = written({kReduce + failed + end, kReduce + kFinished});
     EXPECT_EQ(audit_of(run).outcome.kind, OutcomeKind::kError);
-    EXPECT_THAT(audit_command({run}).out,
-                AllOf(HasSubstr("outcome: error"), HasSubstr("rank 0: failed"),
-                      HasSubstr(end.empty() ? "rank 1 is silent" : "gone")));
+    EXPECT_THAT(
+        audit_command({run}).out,
+        AllOf(HasSubstr("outcome: error"), HasSubstr("rank 0: failed"),
+              HasSubstr(end.empty() ? "with error: rank 1 is silent" : "with error: gone")));
   }
 }
 
