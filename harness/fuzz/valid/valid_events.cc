@@ -107,11 +107,8 @@ const char* why_reload_is_wrong(const Facts& facts, const AtSpec& at) {
   const Case& value = facts.value;
   if (!at.ranks.empty()) return "a constructor meets the others' training";
   if (value.ddp.join != "off") return "join goes around the whole loop";
-  if (value.train.zero_grad == "never") return "gradients are not saved";
-  const bool may_be_unused =
-      value.ddp.find_unused_parameters || value.ddp.static_graph ||
-      any_event(facts.value, [](const AtSpec& other) { return other.detach; });
-  if (value.train.zero_grad != "none" && may_be_unused) return "zeroed gradients are not saved";
+  // What is added to a 0 is another than what is assigned where it is a -0, or absent.
+  if (value.train.zero_grad != "none") return "zeroed gradients are not saved";
   if (any_event(facts.value, [](const AtSpec& other) { return !other.freeze.empty(); })) {
     return "what was frozen is trained again";
   }
