@@ -126,14 +126,16 @@ class Normalize : public torch::autograd::Function<Normalize> {
 };
 
 /// Where there is one value per channel, a sum hands its gradient on as it is: without a copy the
-/// `.grad` of two parameters might share their memory.
+/// `.grad` of two parameters might share their memory. An absent one stays absent, as the weight's
+/// does and BatchNorm's do.
 class OwnGradient : public torch::autograd::Function<OwnGradient> {
  public:
-  static at::Tensor forward(AutogradContext*, const at::Tensor& values) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& values) {
+    context->set_materialize_grads(false);
     return values.view_as(values);
   }
   static variable_list backward(AutogradContext*, const variable_list& gradients) {
-    return {gradients[0].clone()};
+    return {gradients[0].defined() ? gradients[0].clone() : at::Tensor()};
   }
 };
 
