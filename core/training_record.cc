@@ -12,6 +12,7 @@
 #include <exception>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/check.h"
 
@@ -26,19 +27,11 @@ ordered_json tensor_json(const std::string& name, const at::Tensor& tensor) {
     return {{"name", name}, {"xxh3", nullptr}};
   }
   const at::Tensor dense = tensor.layout() == at::kStrided ? tensor : tensor.to_dense();
-  const at::Tensor bytes = dense.detach().cpu().contiguous();
+  const at::Tensor bytes = dense.detach().cpu().resolve_conj().resolve_neg().contiguous();
   return {{"name", name},
           {"dtype", c10::toString(bytes.scalar_type())},
           {"sizes", bytes.sizes().vec()},
           {"xxh3", fmt::format("{:016x}", XXH3_64bits(bytes.data_ptr(), bytes.nbytes()))}};
-}
-
-ordered_json state_json(std::int64_t step, const std::string& what, const NamedTensors& tensors) {
-  ordered_json line = {{"state", what}, {"step", step}, {"tensors", ordered_json::array()}};
-  for (const auto& [name, tensor] : tensors) {
-    line["tensors"].push_back(tensor_json(name, tensor));
-  }
-  return line;
 }
 
 }  // namespace
@@ -54,42 +47,35 @@ class TrainingRecord::File {
   File(const File&) = delete;
   File& operator=(const File&) = delete;
 
-  /// Errors: Error, and from then on for every line, for what is there has a gap.
-  void write(const ordered_json& line) {
+  /// Errors: Error, and from then on for every line, for what is there has a gap; UsageError after
+  /// the end.
+  void write(const ordered_json& line, bool is_last = false) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    write_locked(line);
+    LOCKSTEP_USAGE(!has_end_, "{} has come to its end", path_);
+    put(line);
+    has_end_ = is_last;
+    if (!error_.empty()) throw Error(fmt::format("cannot write {}: {}", path_, error_));
   }
 
-  /// Result: the collective's seq. A training does not end because its record does.
-  std::int64_t issued(const ordered_json& line) {
+  /// A training does not end because its record does: no errors.
+  void note(const ordered_json& line) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    try_write(line);
-    return next_seq_++;
+    put(line);
   }
-  void try_to_write(const ordered_json& line) {
+  /// The same for a collective. Result: its seq.
+  std::int64_t note_issued(const ordered_json& line) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    try_write(line);
+    put(line);
+    return next_seq_++;
   }
 
  private:
-  void write_locked(const ordered_json& line) {
-    if (error_.empty()) {
-      using Handler = nlohmann::json::error_handler_t;
-      const std::string text = line.dump(-1, ' ', false, Handler::replace) + "\n";
-      if (std::fwrite(text.data(), 1, text.size(), file_) != text.size() ||
-          std::fflush(file_) != 0) {
-        error_ = std::strerror(errno);
-      }
-    }
-    if (!error_.empty()) {
-      throw Error(fmt::format("cannot write {}: {}", path_, error_));
-    }
-  }
-  void try_write(const ordered_json& line) {
-    try {
-      write_locked(line);
-    } catch (const Error&) {
-      // The next line of the training's own says so.
+  void put(const ordered_json& line) {
+    if (has_end_ || !error_.empty()) return;
+    using Handler = nlohmann::json::error_handler_t;
+    const std::string text = line.dump(-1, ' ', false, Handler::replace) + "\n";
+    if (std::fwrite(text.data(), 1, text.size(), file_) != text.size() || std::fflush(file_) != 0) {
+      error_ = std::strerror(errno);
     }
   }
 
@@ -97,6 +83,7 @@ class TrainingRecord::File {
   const std::string path_;
   std::FILE* file_ = nullptr;
   std::string error_;
+  bool has_end_ = false;
   std::int64_t next_seq_ = 0;
 };
 
@@ -106,26 +93,26 @@ class TrainingRecord::RecordedWork final : public Work {
       : inner_(std::move(inner)), file_(std::move(file)), seq_(seq) {}
 
   void wait() override {
-    if (is_over_) {
+    if (has_begun_) {
       inner_->wait();
       return;
     }
-    file_->try_to_write({{"wait", seq_}});
-    is_over_ = true;
+    file_->note({{"wait", seq_}});
+    has_begun_ = true;
     try {
       inner_->wait();
     } catch (const std::exception& error) {
-      file_->try_to_write({{"waited", seq_}, {"error", error.what()}});
+      file_->note({{"waited", seq_}, {"error", error.what()}});
       throw;
     }
-    file_->try_to_write({{"waited", seq_}});
+    file_->note({{"waited", seq_}});
   }
 
  private:
   std::unique_ptr<Work> inner_;
   std::shared_ptr<File> file_;
   std::int64_t seq_;
-  bool is_over_ = false;
+  bool has_begun_ = false;
 };
 
 class TrainingRecord::Recorded final : public Communicator {
@@ -138,33 +125,39 @@ class TrainingRecord::Recorded final : public Communicator {
 
   std::unique_ptr<Work> all_reduce(at::Tensor tensor, ReduceOp op, CollectiveTag tag) override {
     auto work = inner_.all_reduce(tensor, op, tag);
-    return note(std::move(work), CollectiveKind::kAllReduce, tensor, tag);
+    return note(std::move(work),
+                {{"collective", to_string(CollectiveKind::kAllReduce)}, {"op", to_string(op)}},
+                tensor, tag);
   }
   std::unique_ptr<Work> broadcast(at::Tensor tensor, std::int64_t root,
                                   CollectiveTag tag) override {
     auto work = inner_.broadcast(tensor, root, tag);
-    return note(std::move(work), CollectiveKind::kBroadcast, tensor, tag);
+    return note(std::move(work),
+                {{"collective", to_string(CollectiveKind::kBroadcast)}, {"root", root}}, tensor,
+                tag);
   }
   std::unique_ptr<Work> all_gather(at::Tensor output, at::Tensor input,
                                    CollectiveTag tag) override {
     auto work = inner_.all_gather(std::move(output), input, tag);
-    return note(std::move(work), CollectiveKind::kAllGather, input, tag);
+    return note(std::move(work), {{"collective", to_string(CollectiveKind::kAllGather)}}, input,
+                tag);
   }
   std::unique_ptr<Work> barrier(CollectiveTag tag) override {
-    return note(inner_.barrier(tag), CollectiveKind::kBarrier, {}, tag);
+    return note(inner_.barrier(tag), {{"collective", to_string(CollectiveKind::kBarrier)}}, {},
+                tag);
   }
 
  private:
-  std::unique_ptr<Work> note(std::unique_ptr<Work> work, CollectiveKind kind,
+  std::unique_ptr<Work> note(std::unique_ptr<Work> work, ordered_json line,
                              const at::Tensor& tensor, const CollectiveTag& tag) {
-    ordered_json line = {{"collective", to_string(kind)}, {"site", to_string(tag.site)}};
+    line["site"] = to_string(tag.site);
     if (tag.step >= 0) line["step"] = tag.step;
     if (tag.bucket >= 0) line["bucket"] = tag.bucket;
     if (tensor.defined()) {
       line["numel"] = tensor.numel();
       line["dtype"] = c10::toString(tensor.scalar_type());
     }
-    const std::int64_t seq = file_->issued(line);
+    const std::int64_t seq = file_->note_issued(line);
     return std::make_unique<RecordedWork>(std::move(work), file_, seq);
   }
 
@@ -191,24 +184,40 @@ void TrainingRecord::step(std::int64_t step, const torch::nn::Module& module) {
   for (const auto& [name, parameter] : parameters) {
     gradients.emplace_back(name, parameter.grad());
   }
-  state(step, "gradients", gradients);
-  state(step, "parameters", parameters);
-  ordered_json buffers = state_json(step, "buffers", module.named_buffers().pairs());
-  if (!buffers["tensors"].empty()) {
-    buffers["own"] = true;  // between two forwards each rank has its own (J1)
-    file_->write(buffers);
+  write_state(step, "gradients", gradients, false);
+  write_state(step, "parameters", parameters, false);
+  const NamedTensors buffers = module.named_buffers().pairs();
+  if (!buffers.empty()) {
+    write_state(step, "buffers", buffers, true);  // between two forwards each rank has its own (J1)
   }
 }
 
 void TrainingRecord::state(std::int64_t step, const std::string& what,
                            const NamedTensors& tensors) {
-  file_->write(state_json(step, what, tensors));
+  write_state(step, what, tensors, false);
 }
 
-void TrainingRecord::finish() { file_->write({{"end", "finished"}}); }
+void TrainingRecord::write_state(std::int64_t step, const std::string& what,
+                                 const NamedTensors& tensors, bool own) {
+  const auto last = last_steps_.emplace(what, -1).first;
+  LOCKSTEP_USAGE(step > last->second, "{} of step {} after those of step {}", what, step,
+                 last->second);
+  std::set<std::string> names;
+  ordered_json line = {{"state", what}, {"step", step}};
+  if (own) line["own"] = true;
+  line["tensors"] = ordered_json::array();
+  for (const auto& [name, tensor] : tensors) {
+    LOCKSTEP_USAGE(names.insert(name).second, "two tensors '{}' in {}", name, what);
+    line["tensors"].push_back(tensor_json(name, tensor));
+  }
+  file_->write(line);
+  last->second = step;
+}
+
+void TrainingRecord::finish() { file_->write({{"end", "finished"}}, true); }
 
 void TrainingRecord::fail(const std::string& error) {
-  file_->write({{"end", "failed"}, {"error", error}});
+  file_->write({{"end", "failed"}, {"error", error}}, true);
 }
 
 }  // namespace lockstep

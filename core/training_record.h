@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -22,8 +23,8 @@ namespace lockstep {
 /// so that what a killed process did is there:
 ///
 ///   {"schema": 1, "rank": 0, "world_size": 4}                                       the first line
-///   {"collective": "all_reduce", "site": "bucket", "step": 3, "bucket": 0,
-///    "numel": 212, "dtype": "Float"}                     issued; counted from 0 in order: its seq
+///   {"collective": "all_reduce", "op": "sum", "site": "bucket", "step": 3,
+///    "bucket": 0, "numel": 212, "dtype": "Float"}        issued; counted from 0 in order: its seq
 ///   {"wait": 6}                                          a wait for seq 6 begins
 ///   {"waited": 6}                                        and is over; with "error" if it failed
 ///   {"state": "parameters", "step": 3, "tensors":
@@ -33,7 +34,8 @@ namespace lockstep {
 ///
 /// "xxh3" is XXH3 (64 bits, seed 0) of the elements in row-major order, little-endian, 16
 /// hexadecimal digits; null for a tensor that is not there, as a gradient. Any program may write
-/// such files; lines of collectives, and in these all keys but the first, may be left out.
+/// such files. Lines of collectives may be left out on all ranks; in them all keys but the first
+/// may be left out, and a broadcast has "root" in the place of "op".
 ///
 /// Threads: any; the communicator's are those of the one that was given.
 class TrainingRecord {
@@ -51,15 +53,19 @@ class TrainingRecord {
   Communicator& communicator();
 
   /// After a step's update and before gradients are zeroed: gradients, parameters and, as each
-  /// rank's own, buffers. Errors: Error if the file cannot be written.
+  /// rank's own, buffers. Where no gradients were averaged in the step, as under no_sync, these are
+  /// the rank's own too: record states of one's choice. Errors: those of `state`.
   void step(std::int64_t step, const torch::nn::Module& module);
 
-  /// Other tensors that all ranks must hold alike after a step, as {"optimizer", ...}. Undefined
-  /// ones are absent. Errors: as above.
+  /// Other tensors that all ranks must hold alike after a step, as "optimizer". Undefined ones are
+  /// absent. Errors: UsageError for a step below 0, steps of one kind of state that do not ascend,
+  /// two tensors of one name, and after the end. Error if the file cannot be written, at this call
+  /// and every later one.
   void state(std::int64_t step, const std::string& what,
              const std::vector<std::pair<std::string, at::Tensor>>& tensors);
 
-  /// Ends the record. Errors: as above.
+  /// Ends the record, once; what the communicator does from then on is not noted. Errors:
+  /// UsageError after the end; Error as above, so catch what is being handled first.
   void finish();
   void fail(const std::string& error);
 
@@ -68,8 +74,12 @@ class TrainingRecord {
   class Recorded;
   class RecordedWork;
 
+  void write_state(std::int64_t step, const std::string& what,
+                   const std::vector<std::pair<std::string, at::Tensor>>& tensors, bool own);
+
   std::shared_ptr<File> file_;  // works may outlive this
   std::unique_ptr<Recorded> communicator_;
+  std::map<std::string, std::int64_t> last_steps_;  ///< by kind of state
 };
 
 }  // namespace lockstep

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "harness/audit/rank_record.h"
@@ -14,43 +13,50 @@
 
 namespace lockstep::harness {
 
+/// What some ranks hold of a tensor.
+struct HeldBy {
+  std::vector<std::int64_t> ranks;  ///< ascending
+  std::string content;
+};
+
 /// The first state that is not alike.
 struct StateDifference {
   std::string what;
   std::int64_t step = 0;
-  std::string tensor;  ///< the first in order that differs
-  /// By whom what is held: ranks ascending, the most first. Compared with another run: two entries,
-  /// this run's and the other's.
-  std::vector<std::pair<std::vector<std::int64_t>, std::string>> held;
+  std::string tensor;        ///< the first in order that differs
+  std::vector<HeldBy> held;  ///< most ranks first; of another run: this one's, the other's
   std::int64_t num_differ = 0, num_tensors = 0;  ///< of this state
-  std::string alike_before;  ///< the state right before it: "gradients of step 3"; empty: none
+  std::string alike_before;  ///< what was compared right before it: "gradients of step 3"
 };
 
 struct Audit {
   std::int64_t world_size = 0;
-  std::int64_t num_states = 0;           ///< that were compared, each over all ranks that have it
-  std::int64_t num_states_of_other = 0;  ///< that were compared with the other run's
-  std::int64_t num_collectives = 0;      ///< of the rank with the most
-  std::vector<std::int64_t> steps;       ///< that were recorded by some rank, ascending
-  std::optional<StateDifference> difference;
-  std::optional<StateDifference> from_other_run;  ///< of the lowest rank that has the first one
+  std::vector<std::int64_t> steps;        ///< that some rank recorded, ascending
+  std::int64_t num_states = 0;            ///< that two ranks or more have, and were compared
+  std::int64_t num_states_of_others = 0;  ///< of ranks, that were compared with the other run's
+  std::int64_t num_collectives = 0;       ///< of the rank with the most
+  std::optional<StateDifference> difference, from_other_run;
   /// kDeadlock: ranks wait for ever. kError: a rank failed. kDiverged: a difference or a wrong
-  /// pairing. Else kEqual. The ranks, who is missing from what and the pairing are in it.
+  /// pairing. Else kEqual. How ranks stand, who is missing from what and the pairing are in it.
   Outcome outcome;
   std::vector<std::int64_t> without_record;  ///< ranks, ascending
   std::vector<std::int64_t> without_end;     ///< of those with one: ranks that may go on
+  std::vector<std::string> notes;  ///< what was not compared, waits that failed; one sentence each
 };
 
-/// `records` as `read_records` gives them. States that ranks may differ in are compared with
-/// `other`'s only. What both runs recorded is compared rank by rank or, where their world sizes
-/// differ, with its rank 0, without such states.
+/// Precondition: `records` as `read_records` gives them; `other` alike, or null.
 ///
-/// A rank waits for ever if it waits for one that has ended, or that waits for ever itself; one
-/// whose record has no end and no wait may go on.
+/// States are compared over the ranks that recorded them, but for those that all of these call
+/// their own. With `other`: what both runs recorded, rank by rank or, where their world sizes
+/// differ, with its first record and without what is a rank's own.
+///
+/// A rank waits for ever if it waits for one that has ended or waits for ever itself, and that has
+/// issued nothing, or something else, in the place of the collective; in a broadcast whose root is
+/// known it waits for that. A rank whose record has no end and no wait may go on.
 Audit audit(const std::vector<RankRecord>& records, const std::vector<RankRecord>* other = nullptr);
 
-/// Whether nothing is wrong; `so_far`: records without an end are taken for those of a run that
-/// goes on.
+/// Whether something was compared and nothing is wrong; `so_far`: ranks without record or end are
+/// taken for those of a run that goes on.
 bool is_in_lockstep(const Audit& audit, bool so_far);
 
 /// For people; lines, each ended.

@@ -5,16 +5,17 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 #include <system_error>
-#include <utility>
 
 #include "core/check.h"
+#include "harness/report/printable.h"
 #include "harness/scenario/nearest_name.h"
 
 namespace lockstep::harness {
@@ -23,11 +24,20 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-/// The first key says of which kind a line is; which others it may have.
+/// Nothing in a file can act on a terminal, or look like a line of a report.
+std::string one_line(std::string_view text) {
+  std::string result;
+  for (const char c : printable(text)) {
+    result += c == '\n' ? "\\n" : c == '\t' ? "\\t" : std::string(1, c);
+  }
+  return result;
+}
+
+/// The key that a line of each kind has, and the others that it may have.
 const std::map<std::string, std::vector<std::string>>& kinds() {
   static const std::map<std::string, std::vector<std::string>> kKinds = {
       {"schema", {"rank", "world_size"}},
-      {"collective", {"site", "step", "bucket", "numel", "dtype"}},
+      {"collective", {"op", "root", "site", "step", "bucket", "numel", "dtype"}},
       {"wait", {}},
       {"waited", {"error"}},
       {"state", {"step", "own", "tensors"}},
@@ -37,203 +47,256 @@ const std::map<std::string, std::vector<std::string>>& kinds() {
 
 class RecordReader {
  public:
-  explicit RecordReader(std::string file) { record_.file = std::move(file); }
+  RecordReader(std::string file, std::int64_t rank) {
+    record_.file = std::move(file);
+    record_.rank = rank;
+  }
 
-  RankRecord read() {
+  /// Nothing if the first line is not complete.
+  std::optional<RankRecord> read() {
     std::ifstream in(record_.file);
-    require(in.good(), "cannot be read");
+    LOCKSTEP_USAGE(in.good(), "cannot read {}: {}", record_.file, std::strerror(errno));
     std::string text;
     while (std::getline(in, text)) {
       ++line_;
       record_.is_cut = in.eof() && !json::accept(text);  // its writer was ended in it
       if (!record_.is_cut) take(text);
     }
-    require(!in.bad(), "cannot be read to its end");
-    require(has_header_, "no line with schema, rank and world_size");
-    stand();
+    LOCKSTEP_USAGE(!in.bad(), "cannot read {} to its end: {}", record_.file, std::strerror(errno));
+    if (record_.world_size == 0) return std::nullopt;
+    for (std::size_t seq = 0; seq < stages_.size(); ++seq) {
+      if (stages_[seq] == Stage::kWaits) record_.waits.push_back(static_cast<std::int64_t>(seq));
+    }
     return std::move(record_);
   }
 
  private:
+  enum class Stage : std::uint8_t { kIssued, kWaits, kOver };
+
   template <typename... Args>
-  void require(bool condition, const char* text, const Args&... args) const {
-    LOCKSTEP_USAGE(condition, "{}:{}: {}", record_.file, line_,
-                   fmt::format(fmt::runtime(text), args...));
+  [[noreturn]] void fail(const char* text, const Args&... args) const {
+    throw UsageError(
+        fmt::format("{}:{}: {}", record_.file, line_, fmt::format(fmt::runtime(text), args...)));
   }
 
-  template <typename T>
-  T get(const json& object, const char* key) const {
-    require(object.contains(key), "'{}' is missing", key);
-    try {
-      return object.at(key).get<T>();
-    } catch (const json::exception&) {
-      require(false, "'{}' is of another type: {}", key, object.at(key).dump());
-      throw;
-    }
+  const json& member(const json& object, const char* key) const {
+    const auto found = object.find(key);
+    if (found == object.end()) fail("'{}' is missing", key);
+    return *found;
   }
-  template <typename T>
-  T get_or(const json& object, const char* key, T otherwise) const {
-    return object.contains(key) ? get<T>(object, key) : otherwise;
+  std::int64_t integer(const json& value, const char* key, std::int64_t least = 0) const {
+    constexpr std::int64_t kMost = 1'000'000'000'000'000;
+    const bool fits = value.is_number_integer() &&
+                      (value.is_number_unsigned() ? value.get<std::uint64_t>() <= kMost
+                                                  : value.get<std::int64_t>() >= least);
+    if (!fits) fail("'{}' is not a whole number from {} to {}", key, least, kMost);
+    return value.get<std::int64_t>();
+  }
+  std::int64_t integer_of(const json& object, const char* key) const {
+    return integer(member(object, key), key);
+  }
+  std::int64_t integer_or(const json& object, const char* key, std::int64_t otherwise) const {
+    return object.contains(key) ? integer(object[key], key, otherwise) : otherwise;
+  }
+  std::string text_of(const json& object, const char* key) const {
+    const json& value = member(object, key);
+    if (!value.is_string()) fail("'{}' is not a text", key);
+    return one_line(value.get_ref<const std::string&>());
+  }
+  std::string text_or(const json& object, const char* key, const char* otherwise) const {
+    return object.contains(key) ? text_of(object, key) : otherwise;
   }
 
   void check_keys(const json& object, const std::vector<std::string>& known) const {
     for (const auto& [key, value] : object.items()) {
-      require(std::find(known.begin(), known.end(), key) != known.end(),
-              "unknown key '{}'; expected one of {}{}", key, fmt::join(known, ", "),
-              did_you_mean(key, known));
+      if (std::find(known.begin(), known.end(), key) == known.end()) {
+        fail("unknown key '{}'; expected one of {}{}", one_line(key), fmt::join(known, ", "),
+             did_you_mean(key, known));
+      }
     }
   }
 
+  json parsed(const std::string& text) const {
+    json line;
+    try {
+      line = json::parse(text);
+    } catch (const json::exception& error) {
+      const std::string what = error.what();
+      fail("not JSON: {}", one_line(what.substr(std::min(what.find("] ") + 2, what.size()))));
+    }
+    if (!line.is_object()) fail("not an object of JSON");
+    return line;
+  }
+
   void take(const std::string& text) {
-    const json line = json::parse(text, nullptr, false);
-    require(line.is_object(), "not an object of JSON");
-    require(!record_.has_end, "a line after the end");
+    const json line = parsed(text);
     const auto kind = std::find_if(kinds().begin(), kinds().end(),
                                    [&](const auto& entry) { return line.contains(entry.first); });
     std::vector<std::string> known;
     if (kind == kinds().end()) {
       for (const auto& entry : kinds()) known.push_back(entry.first);
-      require(false, "not a line of a record: it has none of the keys {}", fmt::join(known, ", "));
+      fail("not a line of a record: it has none of the keys {}", fmt::join(known, ", "));
     }
     known = kind->second;
     known.push_back(kind->first);
     check_keys(line, known);
-    require(has_header_ == (kind->first != "schema"),
-            "the first line, and no other, has schema, rank and world_size");
+    if ((record_.world_size == 0) != (kind->first == "schema")) {
+      fail("the first line, and no other, has schema, rank and world_size");
+    }
+    if (record_.end) fail("a line after the end; if two programs wrote here, give each a folder");
     if (kind->first == "schema") take_header(line);
     if (kind->first == "collective") take_collective(line);
-    if (kind->first == "wait") waits_.insert(seq_of(line, "wait"));
-    if (kind->first == "waited") {
-      waits_.erase(seq_of(line, "waited"));
-      wait_error_ = get_or<std::string>(line, "error", "");
-    }
+    if (kind->first == "wait") take_wait(line);
+    if (kind->first == "waited") take_waited(line);
     if (kind->first == "state") take_state(line);
     if (kind->first == "end") take_end(line);
   }
 
   void take_header(const json& line) {
-    const auto schema = get<std::int64_t>(line, "schema");
-    require(schema == 1, "schema {} is not known; this program knows 1", schema);
-    record_.run.rank = get<std::int64_t>(line, "rank");
-    record_.world_size = get<std::int64_t>(line, "world_size");
-    require(0 <= record_.run.rank && record_.run.rank < record_.world_size,
-            "rank {} is outside of world size {}", record_.run.rank, record_.world_size);
-    has_header_ = true;
+    const std::int64_t schema = integer_of(line, "schema");
+    if (schema != 1) fail("schema {} is not known; this program knows 1", schema);
+    const std::int64_t rank = integer_of(line, "rank");
+    const std::int64_t world_size = integer_of(line, "world_size");
+    if (rank != record_.rank) fail("rank {} in a file of another name", rank);
+    if (world_size > kRecordedRanksMax) {
+      fail("world size {} is above {}", world_size, kRecordedRanksMax);
+    }
+    if (rank >= world_size) fail("rank {} is outside of world size {}", rank, world_size);
+    record_.world_size = world_size;
   }
 
   void take_collective(const json& line) {
     CollectiveRecord issued;
-    issued.collective = get<std::string>(line, "collective");
-    issued.site = get_or<std::string>(line, "site", "script");
-    issued.step = get_or<std::int64_t>(line, "step", -1);
-    issued.bucket = get_or<std::int64_t>(line, "bucket", -1);
-    issued.numel = get_or<std::int64_t>(line, "numel", 0);
-    issued.dtype = get_or<std::string>(line, "dtype", "");
-    record_.run.collectives.push_back(std::move(issued));
+    issued.collective = text_of(line, "collective");
+    if (line.contains("op")) issued.collective += " of kind " + text_of(line, "op");
+    const std::int64_t root = integer_or(line, "root", -1);
+    if (root >= 0) issued.collective += fmt::format(" from rank {}", root);
+    issued.site = text_or(line, "site", "script");
+    issued.step = integer_or(line, "step", -1);
+    issued.bucket = integer_or(line, "bucket", -1);
+    issued.numel = integer_or(line, "numel", 0);
+    issued.dtype = text_or(line, "dtype", "");
+    record_.collectives.push_back(std::move(issued));
+    record_.roots.push_back(root);
+    stages_.push_back(Stage::kIssued);
   }
 
-  std::int64_t seq_of(const json& line, const char* key) const {
-    const auto seq = get<std::int64_t>(line, key);
-    const auto issued = static_cast<std::int64_t>(record_.run.collectives.size());
-    require(0 <= seq && seq < issued, "seq {}, but {} collectives were issued", seq, issued);
+  /// Moves a collective from one stage to the next.
+  std::int64_t move(const json& line, const char* key, Stage from, Stage to) {
+    const std::int64_t seq = integer_of(line, key);
+    const auto at = static_cast<std::size_t>(seq);
+    if (at >= stages_.size()) fail("seq {}, but {} collectives were issued", seq, stages_.size());
+    if (stages_[at] != from) fail("'{}' of seq {} out of turn: wait, then waited, once", key, seq);
+    stages_[at] = to;
     return seq;
+  }
+  void take_wait(const json& line) { move(line, "wait", Stage::kIssued, Stage::kWaits); }
+  void take_waited(const json& line) {
+    const std::int64_t seq = move(line, "waited", Stage::kWaits, Stage::kOver);
+    if (line.contains("error")) record_.failed_waits.emplace_back(seq, text_of(line, "error"));
   }
 
   void take_state(const json& line) {
     RecordedState state;
-    state.what = get<std::string>(line, "state");
-    state.step = get<std::int64_t>(line, "step");
-    state.own = get_or<bool>(line, "own", false);
-    require(states_.insert({state.what, state.step}).second, "{} of step {} a second time",
-            state.what, state.step);
+    state.what = text_of(line, "state");
+    state.step = integer_of(line, "step");
+    if (line.contains("own")) {
+      if (!line["own"].is_boolean()) fail("'own' is neither true nor false");
+      state.own = line["own"].get<bool>();
+    }
+    if (!states_.insert({state.what, state.step}).second) {
+      fail("{} of step {} a second time", state.what, state.step);
+    }
+    const json& tensors = member(line, "tensors");
+    if (!tensors.is_array()) fail("'tensors' is not a list");
     std::set<std::string> names;
-    for (const json& tensor : get<json::array_t>(line, "tensors")) {
-      require(tensor.is_object(), "a tensor that is no object: {}", tensor.dump());
-      check_keys(tensor, {"name", "dtype", "sizes", "xxh3"});
-      RecordedTensor recorded{get<std::string>(tensor, "name"), "absent"};
-      require(names.insert(recorded.name).second, "tensor '{}' twice", recorded.name);
-      require(tensor.contains("xxh3"), "tensor '{}' has no xxh3", recorded.name);
-      if (!tensor.at("xxh3").is_null()) {
-        recorded.content =
-            fmt::format("{} [{}], xxh3 {}", get_or<std::string>(tensor, "dtype", "?"),
-                        fmt::join(get_or<std::vector<std::int64_t>>(tensor, "sizes", {}), ", "),
-                        get<std::string>(tensor, "xxh3"));
+    for (const json& tensor : tensors) {
+      state.tensors.push_back(tensor_of(tensor));
+      if (!names.insert(state.tensors.back().name).second) {
+        fail("tensor '{}' a second time", state.tensors.back().name);
       }
-      state.tensors.push_back(std::move(recorded));
     }
     record_.states.push_back(std::move(state));
   }
 
+  RecordedTensor tensor_of(const json& tensor) const {
+    static const std::vector<std::string> kKeys = {"name", "dtype", "sizes", "xxh3"};
+    if (!tensor.is_object()) fail("a tensor that is no object, but: {}", tensor.type_name());
+    check_keys(tensor, kKeys);
+    RecordedTensor recorded{text_of(tensor, "name"), "absent"};
+    if (member(tensor, "xxh3").is_null()) return recorded;
+    std::string digest = text_of(tensor, "xxh3");
+    std::transform(digest.begin(), digest.end(), digest.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    if (digest.size() != 16 || digest.find_first_not_of("0123456789abcdef") != std::string::npos) {
+      fail("the xxh3 of '{}' is not 16 hexadecimal digits: '{}'", recorded.name, digest);
+    }
+    std::vector<std::int64_t> sizes;
+    if (tensor.contains("sizes")) {
+      if (!tensor["sizes"].is_array()) fail("'sizes' is not a list");
+      for (const json& size : tensor["sizes"]) sizes.push_back(integer(size, "sizes"));
+    }
+    recorded.content = fmt::format("{} [{}], xxh3 {}", text_or(tensor, "dtype", "?"),
+                                   fmt::join(sizes, ", "), digest);
+    return recorded;
+  }
+
   void take_end(const json& line) {
-    const auto end = get<std::string>(line, "end");
-    require(end == "finished" || end == "failed", "end '{}' is neither finished nor failed", end);
-    record_.has_end = true;
-    if (end == "failed") fail(get_or<std::string>(line, "error", ""));
-  }
-
-  void fail(const std::string& message) {
-    record_.run.ending = Ending::kFailed;
-    record_.run.error_kind = "error";
-    record_.run.error_message = message;
-  }
-
-  /// Where the rank stands, from all lines.
-  void stand() {
-    RankRun& run = record_.run;
-    for (const auto& [what, step] : states_) {
-      if (find_step(run, step) == nullptr) run.steps.emplace_back().step = step;
-      run.at_step = std::max(run.at_step, step + 1);
+    const std::string end = text_of(line, "end");
+    if (end != "finished" && end != "failed") {
+      fail("end '{}' is neither finished nor failed", end);
     }
-    if (!run.collectives.empty()) {
-      run.at_step = std::max(run.at_step, run.collectives.back().step);
-    }
-    if (record_.has_end) return;
-    if (!wait_error_.empty()) {
-      fail(wait_error_);
-      return;
-    }
-    run.ending = Ending::kWaiting;
-    if (waits_.empty()) return;
-    const std::int64_t seq = *waits_.begin();
-    const CollectiveRecord& in = run.collectives[static_cast<std::size_t>(seq)];
-    run.waiting =
-        WaitingIn{in.collective, in.site, seq, in.step, in.bucket, in.numel, in.dtype, {}};
+    if (end == "finished" && line.contains("error")) fail("an error of a rank that finished");
+    record_.end = end == "finished" ? Ending::kFinished : Ending::kFailed;
+    record_.error = text_or(line, "error", "nothing was said");
   }
 
   RankRecord record_;
   std::int64_t line_ = 0;
-  bool has_header_ = false;
-  std::set<std::int64_t> waits_;  ///< that have begun
-  std::string wait_error_;        ///< of the last that is over
+  std::vector<Stage> stages_;  ///< of the collectives
   std::set<std::pair<std::string, std::int64_t>> states_;
 };
+
+/// The R of rank-R.jsonl; none for another name.
+std::optional<std::int64_t> rank_of(const std::string& name) {
+  constexpr std::string_view kBefore = "rank-", kAfter = ".jsonl";
+  const std::size_t digits = name.size() - std::min(name.size(), kBefore.size() + kAfter.size());
+  if (digits == 0 || digits > 9 || name.rfind(kBefore, 0) != 0 ||
+      name.substr(kBefore.size() + digits) != kAfter) {
+    return std::nullopt;
+  }
+  const std::string number = name.substr(kBefore.size(), digits);
+  if (number.find_first_not_of("0123456789") != std::string::npos) return std::nullopt;
+  return std::stoll(number);
+}
 
 }  // namespace
 
 std::vector<RankRecord> read_records(const std::string& folder) {
   std::error_code error;
-  std::vector<std::string> files;
+  std::map<std::int64_t, std::string> files;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    if (at->path().extension() == ".jsonl") files.push_back(at->path().string());
+    const auto rank = rank_of(at->path().filename().string());
+    std::error_code ignored;
+    if (!rank || !fs::is_regular_file(at->path(), ignored)) continue;
+    const auto [other, is_first] = files.emplace(*rank, at->path().string());
+    LOCKSTEP_USAGE(is_first, "{} and {} are both of rank {}", other->second, at->path().string(),
+                   *rank);
   }
   LOCKSTEP_USAGE(!error, "cannot read folder {}: {}", folder, error.message());
-  LOCKSTEP_USAGE(!files.empty(),
-                 "{} holds no record of a rank (rank-R.jsonl, as core/training_record.h says)",
-                 folder);
-  std::sort(files.begin(), files.end());
-  std::map<std::int64_t, RankRecord> by_rank;
-  for (const std::string& file : files) {
-    RankRecord record = RecordReader(file).read();
-    const auto [other, is_first] = by_rank.emplace(record.run.rank, record);
-    LOCKSTEP_USAGE(is_first, "{} and {} are both of rank {}", other->second.file, file,
-                   record.run.rank);
-    const RankRecord& first = by_rank.begin()->second;
-    LOCKSTEP_USAGE(first.world_size == record.world_size,
-                   "world sizes differ: {} says {}, {} says {}", first.file, first.world_size, file,
-                   record.world_size);
-  }
   std::vector<RankRecord> records;
-  for (auto& [rank, record] : by_rank) records.push_back(std::move(record));
+  for (const auto& [rank, file] : files) {
+    std::optional<RankRecord> record = RecordReader(file, rank).read();
+    if (!record) continue;
+    LOCKSTEP_USAGE(records.empty() || records.front().world_size == record->world_size,
+                   "world sizes differ: {} says {}, {} says {}; give each run a folder",
+                   records.front().file, records.front().world_size, file, record->world_size);
+    records.push_back(*std::move(record));
+  }
+  LOCKSTEP_USAGE(!records.empty(),
+                 "{} holds no record of a rank (files rank-R.jsonl, as core/training_record.h "
+                 "writes them)",
+                 folder);
   return records;
 }
 

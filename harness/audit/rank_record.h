@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "harness/run.h"
@@ -24,22 +26,26 @@ struct RecordedState {
   std::vector<RecordedTensor> tensors;
 };
 
-/// One file.
+/// One file. Text in it is printable and has no line ends.
 struct RankRecord {
   std::string file;
-  std::int64_t world_size = 0;
-  std::vector<RecordedState> states;  ///< in the order of the file
-  /// Rank, collectives, ending, error, `at_step` (the one in progress), and of `steps` the numbers.
-  /// Without an end: kFailed after a wait that failed, else kWaiting, with `waiting` (without the
-  /// ranks that are waited for) if it waits.
-  RankRun run;
-  bool has_end = false;
+  std::int64_t rank = 0, world_size = 0;
+  std::vector<RecordedState> states;          ///< in the order of the file
+  std::vector<CollectiveRecord> collectives;  ///< by seq; with op or root in the name
+  std::vector<std::int64_t> roots;            ///< of the same; -1: unknown, or none
+  std::vector<std::int64_t> waits;            ///< seqs of waits that are not over, ascending
+  std::vector<std::pair<std::int64_t, std::string>> failed_waits;  ///< seq, error
+  std::optional<Ending> end;                                       ///< kFinished or kFailed
+  std::string error;                                               ///< of kFailed
   bool is_cut = false;  ///< the last line was not written to its end, and is left out
 };
 
-/// The records "*.jsonl" of a folder, by rank. Errors: UsageError for a folder without any or that
-/// cannot be read, two records of a rank, world sizes that differ, a rank outside of it, and, with
-/// file and line, for what is no such record.
+/// World sizes beyond this are taken for a mistake.
+inline constexpr std::int64_t kRecordedRanksMax = 65'536;
+
+/// The records of a folder, by rank: its files rank-R.jsonl. One without a complete first line is
+/// left out, for its rank has only come so far. Errors: UsageError for a folder that cannot be read
+/// or has no record, world sizes that differ, and, with file and line, for what is no record.
 std::vector<RankRecord> read_records(const std::string& folder);
 
 }  // namespace lockstep::harness

@@ -24,7 +24,7 @@ int run_audit(const AuditOptions& options) {
   std::vector<RankRecord> others;
   if (!options.against.empty()) others = read_records(options.against);
   const Audit result = audit(records, options.against.empty() ? nullptr : &others);
-  LOCKSTEP_USAGE(options.against.empty() || result.num_states_of_other > 0,
+  LOCKSTEP_USAGE(options.against.empty() || result.num_states_of_others > 0,
                  "{} and {} have no state of a step in common", options.folder, options.against);
   fmt::print("{}", describe(result, options.folder, options.so_far));
   return is_in_lockstep(result, options.so_far) ? kAllAsExpected : kNotAsExpected;
@@ -37,16 +37,16 @@ void add_audit_command(CLI::App& app, int& exit_status) {
       "audit", "Judge what the ranks of a real training run wrote down (core/training_record.h)");
   command->footer(
       "Example: lockstep audit digests\n"
-      "Exit status: 0 all ranks held the same bits and finished; 1 they did not; 2 wrong usage, "
-      "or\n"
-      "files that are no records.");
+      "Exit status: 0 all ranks held the same bits and finished, or with --so-far may still do "
+      "so;\n"
+      "1 they did not, or nothing was compared; 2 wrong usage, or files that are no records.");
   const auto options = std::make_shared<AuditOptions>();
   command->add_option("DIR", options->folder, "The folder with rank-0.jsonl, rank-1.jsonl, ...")
       ->required();
   command->add_option("--against", options->against,
                       "Another run's folder, which must hold the same bits");
   command->add_flag("--so-far", options->so_far,
-                    "The run goes on: ranks that have not come to an end are not held against it");
+                    "The run goes on: ranks without an end, or without a record, are no failure");
   command->callback([options, &exit_status] { exit_status = run_audit(*options); });
 }
 

@@ -193,17 +193,18 @@ std::optional<CauseHypothesis> unfinished_of(const Outcome& outcome, const RankS
 }  // namespace
 
 std::vector<StuckCollective> stuck_collectives(const Run& run) {
-  std::map<std::int64_t, StuckCollective> by_seq;
+  // Where ranks paired wrongly they wait in different collectives of one seq.
+  std::map<std::pair<std::int64_t, std::string>, StuckCollective> by_collective;
   for (const RankRun& rank : run.ranks) {
     if (!rank.waiting) {
       continue;
     }
-    StuckCollective& stuck = by_seq[rank.waiting->seq];
+    StuckCollective& stuck = by_collective[{rank.waiting->seq, collective_text(*rank.waiting)}];
     stuck.collective = *rank.waiting;
     stuck.waiting.push_back(rank.rank);
   }
   std::vector<StuckCollective> result;
-  for (auto& [seq, stuck] : by_seq) {
+  for (auto& [collective, stuck] : by_collective) {
     for (const std::int64_t rank : stuck.collective.waiting_for) {
       stuck.absent.push_back({rank, instead_of_joining(run.ranks[static_cast<std::size_t>(rank)])});
     }

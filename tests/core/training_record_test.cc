@@ -62,7 +62,7 @@ TEST_F(TrainingRecordTest, HoldsWhatWasIssuedWaitedForAndHeldInTheOrderInWhichIt
       lines(0),
       ElementsAre(
           R"({"schema":1,"rank":0,"world_size":1})",
-          R"({"collective":"all_reduce","site":"bucket","step":3,"bucket":1,"numel":6,"dtype":"Float"})",
+          R"({"collective":"all_reduce","op":"sum","site":"bucket","step":3,"bucket":1,"numel":6,"dtype":"Float"})",
           R"({"collective":"barrier","site":"barrier"})", R"({"wait":1})", R"({"waited":1})",
           R"({"wait":0})", R"({"waited":0})",
           // XXH3 of nothing, from its specification.
@@ -105,15 +105,54 @@ TEST_F(TrainingRecordTest, TheBitsAreTakenInRowMajorOrderWhateverTheLayout) {
   run_ranks(1, [&](LocalCommunicator& communicator) {
     TrainingRecord record(folder_, communicator);
     record.state(0, "a", {{"x", dense}});
-    record.state(0, "a", {{"x", transposed}});
-    record.state(0, "a", {{"x", dense.to_sparse()}});
-    record.state(0, "a", {{"x", dense.clone().fill_(1)}});
+    record.state(0, "b", {{"x", transposed}});
+    record.state(0, "c", {{"x", dense.to_sparse()}});
+    record.state(0, "d", {{"x", dense.clone().fill_(1)}});
+  });
+  std::vector<std::string> tensors = lines(0);
+  ASSERT_THAT(tensors, SizeIs(5));
+  for (std::string& line : tensors) line.erase(0, line.find("tensors"));
+  EXPECT_EQ(tensors[1], tensors[2]);
+  EXPECT_EQ(tensors[1], tensors[3]);
+  EXPECT_NE(tensors[1], tensors[4]);
+}
+
+// A view that is conjugate, or negative, in name only has other elements than what lies in memory.
+TEST_F(TrainingRecordTest, TheBitsAreThoseOfTheElementsAndNotOfTheMemory) {
+  const at::Tensor values = torch::randn({3}, at::kComplexDouble);
+  run_ranks(1, [&](LocalCommunicator& communicator) {
+    TrainingRecord record(folder_, communicator);
+    record.state(0, "a", {{"x", values.conj()}});
+    record.state(0, "b", {{"x", values.conj().resolve_conj()}});
+    record.state(0, "c", {{"x", at::imag(values.conj())}});
+    record.state(0, "d", {{"x", at::imag(values.conj()).clone()}});
+  });
+  std::vector<std::string> tensors = lines(0);
+  ASSERT_THAT(tensors, SizeIs(5));
+  for (std::string& line : tensors) line.erase(0, line.find("tensors"));
+  EXPECT_EQ(tensors[1], tensors[2]);
+  EXPECT_EQ(tensors[3], tensors[4]);
+}
+
+TEST_F(TrainingRecordTest, WhatCouldNotBeReadBackIsRefused) {
+  run_ranks(1, [&](LocalCommunicator& communicator) {
+    TrainingRecord record(folder_, communicator);
+    record.state(2, "a", {});
+    EXPECT_THROW(record.state(2, "a", {}), UsageError);
+    EXPECT_THROW(record.state(1, "a", {}), UsageError);
+    EXPECT_THROW(record.state(-1, "b", {}), UsageError);
+    EXPECT_THROW(record.state(3, "a", {{"x", {}}, {"x", {}}}), UsageError);
+    auto work = record.communicator().barrier({CallSite::kBarrier, -1, -1});
+    record.finish();
+    EXPECT_THROW(record.state(3, "a", {}), UsageError);
+    EXPECT_THROW(record.finish(), UsageError);
+    EXPECT_THROW(record.fail("late"), UsageError);
+    work->wait();  // goes on, but is not noted
+    record.communicator().barrier({CallSite::kBarrier, -1, -1})->wait();
   });
   const std::vector<std::string> all = lines(0);
-  ASSERT_THAT(all, SizeIs(5));
-  EXPECT_EQ(all[1], all[2]);
-  EXPECT_EQ(all[1], all[3]);
-  EXPECT_NE(all[1], all[4]);
+  EXPECT_THAT(all, SizeIs(4));
+  EXPECT_EQ(all.back(), R"({"end":"finished"})");
 }
 
 TEST_F(TrainingRecordTest, AWaitThatFailsSaysWhyAndTheErrorGoesOn) {
