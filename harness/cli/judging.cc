@@ -142,10 +142,13 @@ void CaseJudge::look_at_properties(const NamedCase& named, CaseResult& result) {
 #ifdef LOCKSTEP_WITH_FUZZ
   if (options_.properties == 0 || !result.as_expected || fuzz::has_mistake(value)) return;
   Executor& executor = options_.backend == "sim" ? *executors_->simulator : *executors_->subject;
-  const std::string property = fuzz::property_of(named.name);
-  result.broken_properties = property.empty()
-                                 ? fuzz::broken_properties(value, executor, options_.properties)
-                                 : fuzz::broken_property(value, executor, property);
+  const std::string shrunk_for = fuzz::property_of(named.name);
+  const std::string property = shrunk_for.empty() ? fuzz::property_of_file(named.file) : shrunk_for;
+  if (!property.empty())
+    result.broken_properties = fuzz::broken_property(value, executor, property);
+  if (shrunk_for.empty() && result.broken_properties.empty()) {
+    result.broken_properties = fuzz::broken_properties(value, executor, options_.properties);
+  }
   if (result.broken_properties.empty()) return;
   result.as_expected = false;
   result.replay_toml = print_case(value);

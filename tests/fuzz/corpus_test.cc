@@ -12,6 +12,7 @@
 #include <csignal>
 
 #include "core/error.h"
+#include "harness/fuzz/shrink/finding.h"
 #include "tests/fuzz/temporary_folder.h"
 
 namespace lockstep::harness::fuzz {
@@ -29,6 +30,14 @@ TEST(Corpus, NamesAFindingByItsKindAndText) {
       write_finding(folder.path("new/corpus"), "diverged/replay/gradient", {"why"}, "schema = 1\n");
   EXPECT_THAT(path, MatchesRegex(".*/new/corpus/diverged-replay-gradient-[0-9a-f]+\\.toml"));
   EXPECT_EQ(TemporaryFolder::content(path), "# why\nschema = 1\n");
+}
+
+TEST(Corpus, AFileSaysByWhichPropertyItWasFound) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(property_of_file(write_finding(folder.path(), "property/no_sync", {}, "a\n")),
+            "no_sync");
+  EXPECT_EQ(property_of_file(write_finding(folder.path(), "diverged/replay", {}, "a\n")), "");
+  EXPECT_EQ(property_of_file("property-no_sync.toml"), "");
 }
 
 TEST(Corpus, NeverReplacesOneFindingByAnother) {

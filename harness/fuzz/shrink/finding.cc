@@ -136,4 +136,12 @@ std::string property_of(const std::string& kind) {
   return kind.rfind(kProperty, 0) == 0 ? kind.substr(kProperty.size()) : "";
 }
 
+std::string property_of_file(const std::string& path) {
+  // "property-NAME-0123456789abcdef.toml" (campaign/corpus.h), where NAME has no '-'.
+  const std::string name = path.substr(path.find_last_of('/') + 1), before = "property-";
+  const std::size_t end = name.find('-', before.size());
+  if (name.rfind(before, 0) != 0 || end == std::string::npos) return "";
+  return name.substr(before.size(), end - before.size());
+}
+
 }  // namespace lockstep::harness::fuzz

@@ -25,4 +25,8 @@ std::string finding_kind(const CaseResult& result);
 /// which ones are drawn depends on all of a case's text.
 std::string property_of(const std::string& kind);
 
+/// The property by which a campaign named this file of its corpus, so that whoever judges it again
+/// holds it against that, whichever are drawn; "" for other files.
+std::string property_of_file(const std::string& path);
+
 }  // namespace lockstep::harness::fuzz
