@@ -6,20 +6,12 @@
 
 #include <algorithm>
 #include <set>
-#include <tuple>
 
 #include "harness/audit/compare_states.h"
 #include "harness/judge/standstill.h"
 
 namespace lockstep::harness {
 namespace {
-
-bool same(const CollectiveRecord& a, const CollectiveRecord& b) {
-  const auto all = [](const CollectiveRecord& r) {
-    return std::tie(r.collective, r.site, r.step, r.bucket, r.numel, r.dtype);
-  };
-  return all(a) == all(b);
-}
 
 /// Ranks that have not issued what `rank` waits in, or something else in its place.
 std::vector<std::int64_t> missing_from(const Run& run, const RankRun& rank, std::int64_t seq,
@@ -28,8 +20,8 @@ std::vector<std::int64_t> missing_from(const Run& run, const RankRun& rank, std:
   const auto at = static_cast<std::size_t>(seq);
   for (const RankRun& other : run.ranks) {
     if (root >= 0 && other.rank != root) continue;
-    const bool is_there =
-        at < other.collectives.size() && same(other.collectives[at], rank.collectives[at]);
+    const bool is_there = at < other.collectives.size() &&
+                          same_collective(other.collectives[at], rank.collectives[at]);
     if (!is_there) missing.push_back(other.rank);
   }
   return missing;
@@ -48,7 +40,7 @@ void find_wait(const Run& run, const RankRecord& record, RankRun& rank) {
 }
 
 /// Step in progress, from what was recorded and issued; also the number of steps.
-void find_step_of(const RankRecord& record, RankRun& rank) {
+void note_steps(const RankRecord& record, RankRun& rank) {
   std::set<std::int64_t> steps;
   for (const RecordedState& state : record.states) {
     steps.insert(state.step);
@@ -74,7 +66,7 @@ Run run_of(const std::vector<RankRecord>& records) {
     RankRun& rank = run.ranks[static_cast<std::size_t>(record.rank)];
     rank.collectives = record.collectives;
     rank.error_kind = record.is_cut ? "its record breaks off" : "its record says no more";
-    find_step_of(record, rank);
+    note_steps(record, rank);
     if (record.end) {
       rank.ending = *record.end;
       rank.error_kind = *record.end == Ending::kFailed ? "error" : "";

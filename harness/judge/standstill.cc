@@ -16,13 +16,6 @@
 namespace lockstep::harness {
 namespace {
 
-bool same(const CollectiveRecord& a, const CollectiveRecord& b) {
-  const auto all = [](const CollectiveRecord& r) {
-    return std::tie(r.collective, r.site, r.step, r.bucket, r.numel, r.dtype);
-  };
-  return all(a) == all(b);
-}
-
 std::string steps_text(std::size_t count) {
   return count == 1 ? "1 step" : fmt::format("{} steps", count);
 }
@@ -192,6 +185,13 @@ std::optional<CauseHypothesis> unfinished_of(const Outcome& outcome, const RankS
 
 }  // namespace
 
+bool same_collective(const CollectiveRecord& a, const CollectiveRecord& b) {
+  const auto all = [](const CollectiveRecord& r) {
+    return std::tie(r.collective, r.site, r.step, r.bucket, r.numel, r.dtype);
+  };
+  return all(a) == all(b);
+}
+
 std::vector<StuckCollective> stuck_collectives(const Run& run) {
   // Where ranks paired wrongly they wait in different collectives of one seq.
   std::map<std::pair<std::int64_t, std::string>, StuckCollective> by_collective;
@@ -228,8 +228,9 @@ std::optional<WrongPairing> first_wrong_pairing(const Run& run) {
         continue;
       }
       const CollectiveRecord& own = rank.collectives[seq];
-      auto alike = std::find_if(pairing.issued.begin(), pairing.issued.end(),
-                                [&](const IssuedBy& by) { return same(by.collective, own); });
+      auto alike =
+          std::find_if(pairing.issued.begin(), pairing.issued.end(),
+                       [&](const IssuedBy& by) { return same_collective(by.collective, own); });
       if (alike == pairing.issued.end()) {
         alike = pairing.issued.insert(alike, {own, {}});
       }

@@ -13,6 +13,9 @@
 
 namespace lockstep::harness {
 
+/// Whether kind, site, step, bucket, size and dtype are the same.
+bool same_collective(const CollectiveRecord& a, const CollectiveRecord& b);
+
 /// Every collective that ranks wait in, by seq, with the ranks that are missing from it and what
 /// they did instead.
 std::vector<StuckCollective> stuck_collectives(const Run& run);
