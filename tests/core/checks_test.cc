@@ -327,7 +327,7 @@ TEST(ChecksTest, AParameterThatIsNotThereIsNoMistakeUntilItAppears) {
         : weight(register_parameter("weight", at::ones({2}))),
           bias(register_parameter("bias", at::Tensor(), /*requires_grad=*/false)) {}
     at::Tensor forward() { return weight.sum(); }
-    at::Tensor& weight;
+    at::Tensor weight;  // not a reference: the next registration moves it
     at::Tensor& bias;
   };
   const auto errors = errors_of(2, [](LocalCommunicator& communicator) {
