@@ -11,16 +11,15 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <filesystem>
 #include <fstream>
 
 #include "core/error.h"
 #include "tests/core/parameter_bank.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lockstep::test {
 namespace {
 
-namespace fs = std::filesystem;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -29,27 +28,20 @@ using ::testing::StartsWith;
 
 class TrainingRecordTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string made = fs::temp_directory_path() / "lockstep.record.XXXXXX";
-    ASSERT_NE(::mkdtemp(made.data()), nullptr);
-    folder_ = made;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   std::vector<std::string> lines(std::int64_t rank) const {
-    std::ifstream in(folder_ + "/rank-" + std::to_string(rank) + ".jsonl");
+    std::ifstream in(folder_.path() + "/rank-" + std::to_string(rank) + ".jsonl");
     std::vector<std::string> result;
     for (std::string line; std::getline(in, line);) result.push_back(line);
     return result;
   }
 
-  std::string folder_;
+  TemporaryFolder folder_;
 };
 
 // All of it for one rank, whose order of events is known.
 TEST_F(TrainingRecordTest, HoldsWhatWasIssuedWaitedForAndHeldInTheOrderInWhichItWas) {
   run_ranks(1, [&](LocalCommunicator& communicator) {
-    TrainingRecord record(folder_, communicator);
+    TrainingRecord record(folder_.path(), communicator);
     auto work =
         record.communicator().all_reduce(at::ones({6}), ReduceOp::kSum, {CallSite::kBucket, 3, 1});
     record.communicator().barrier({CallSite::kBarrier, -1, -1})->wait();
@@ -72,7 +64,7 @@ TEST_F(TrainingRecordTest, HoldsWhatWasIssuedWaitedForAndHeldInTheOrderInWhichIt
 
 TEST_F(TrainingRecordTest, RanksOfADdpHoldTheSameAndTheirOwnBuffersAreMarked) {
   run_ranks(2, [&](LocalCommunicator& communicator) {
-    TrainingRecord record(folder_, communicator);
+    TrainingRecord record(folder_.path(), communicator);
     ParameterBank bank = scalar_bank(2);
     bank->register_buffer("seen", at::full({2}, communicator.rank()));
     DdpOptions options;
@@ -103,7 +95,7 @@ TEST_F(TrainingRecordTest, TheBitsAreTakenInRowMajorOrderWhateverTheLayout) {
   const at::Tensor dense = torch::arange(6, at::kDouble).view({2, 3});
   const at::Tensor transposed = dense.t().contiguous().t();
   run_ranks(1, [&](LocalCommunicator& communicator) {
-    TrainingRecord record(folder_, communicator);
+    TrainingRecord record(folder_.path(), communicator);
     record.state(0, "a", {{"x", dense}});
     record.state(0, "b", {{"x", transposed}});
     record.state(0, "c", {{"x", dense.to_sparse()}});
@@ -121,7 +113,7 @@ TEST_F(TrainingRecordTest, TheBitsAreTakenInRowMajorOrderWhateverTheLayout) {
 TEST_F(TrainingRecordTest, TheBitsAreThoseOfTheElementsAndNotOfTheMemory) {
   const at::Tensor values = torch::randn({3}, at::kComplexDouble);
   run_ranks(1, [&](LocalCommunicator& communicator) {
-    TrainingRecord record(folder_, communicator);
+    TrainingRecord record(folder_.path(), communicator);
     record.state(0, "a", {{"x", values.conj()}});
     record.state(0, "b", {{"x", values.conj().resolve_conj()}});
     record.state(0, "c", {{"x", at::imag(values.conj())}});
@@ -136,7 +128,7 @@ TEST_F(TrainingRecordTest, TheBitsAreThoseOfTheElementsAndNotOfTheMemory) {
 
 TEST_F(TrainingRecordTest, WhatCouldNotBeReadBackIsRefused) {
   run_ranks(1, [&](LocalCommunicator& communicator) {
-    TrainingRecord record(folder_, communicator);
+    TrainingRecord record(folder_.path(), communicator);
     record.state(2, "a", {});
     EXPECT_THROW(record.state(2, "a", {}), UsageError);
     EXPECT_THROW(record.state(1, "a", {}), UsageError);
@@ -158,7 +150,7 @@ TEST_F(TrainingRecordTest, WhatCouldNotBeReadBackIsRefused) {
 TEST_F(TrainingRecordTest, AWaitThatFailsSaysWhyAndTheErrorGoesOn) {
   const auto outcomes = try_run_ranks(2, [&](LocalCommunicator& communicator) {
     if (communicator.rank() == 1) return;
-    TrainingRecord record(folder_, communicator);
+    TrainingRecord record(folder_.path(), communicator);
     record.communicator().barrier({CallSite::kBarrier, -1, -1})->wait();
   });
   EXPECT_TRUE(outcomes[0].error_as<PeerLost>());
@@ -168,13 +160,13 @@ TEST_F(TrainingRecordTest, AWaitThatFailsSaysWhyAndTheErrorGoesOn) {
 
 TEST_F(TrainingRecordTest, AnEarlierRunsRecordAndAFolderThatCannotBeAreRefused) {
   run_ranks(1, [&](LocalCommunicator& communicator) {
-    { const TrainingRecord record(folder_ + "/new", communicator); }
-    for (const char* folder : {"/new", "/missing/new"}) {
+    { const TrainingRecord record(folder_.path("new"), communicator); }
+    for (const char* folder : {"new", "missing/new"}) {
       try {
-        const TrainingRecord record(folder_ + folder, communicator);
+        const TrainingRecord record(folder_.path(folder), communicator);
         ADD_FAILURE() << folder;
       } catch (const UsageError& error) {
-        EXPECT_THAT(error.what(), HasSubstr(folder_));
+        EXPECT_THAT(error.what(), HasSubstr(folder_.path(folder)));
       }
     }
   });
@@ -185,7 +177,7 @@ TEST_F(TrainingRecordTest, AFullDiskIsAnErrorOfTheRecordsOwnLinesOnly) {
   const pid_t child = ::fork();
   if (child == 0) {
     LocalCommunicator communicator(std::make_shared<LocalGroup>(1), 0);
-    TrainingRecord record(folder_, communicator);
+    TrainingRecord record(folder_.path(), communicator);
     std::signal(SIGXFSZ, SIG_IGN);
     const rlimit limit{64, 64};
     ::setrlimit(RLIMIT_FSIZE, &limit);

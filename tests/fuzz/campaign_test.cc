@@ -20,7 +20,7 @@
 #include "harness/fuzz/campaign/corpus.h"
 #include "harness/fuzz/shrink/finding.h"
 #include "harness/scenario.h"
-#include "tests/fuzz/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lockstep::harness::fuzz {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "core/error.h"
 #include "harness/fuzz/shrink/finding.h"
-#include "tests/fuzz/temporary_folder.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lockstep::harness::fuzz {
 namespace {

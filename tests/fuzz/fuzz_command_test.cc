@@ -9,8 +9,8 @@
 #include <set>
 #include <sstream>
 
-#include "tests/fuzz/temporary_folder.h"
 #include "tests/support/run_program.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lockstep::test {
 namespace {

@@ -9,7 +9,6 @@
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -20,6 +19,7 @@
 #include "core/training_record.h"
 #include "sim/world.h"
 #include "tests/support/run_program.h"
+#include "tests/support/temporary_folder.h"
 
 namespace lockstep::test {
 namespace {
@@ -36,16 +36,9 @@ using ::testing::StartsWith;
 
 class AuditTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string made = fs::temp_directory_path() / "lockstep.audit.XXXXXX";
-    ASSERT_NE(::mkdtemp(made.data()), nullptr);
-    folder_ = made;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   std::string folder(const std::string& name) const {
-    fs::create_directory(folder_ + "/" + name);
-    return folder_ + "/" + name;
+    fs::create_directory(folder_.path(name));
+    return folder_.path(name);
   }
 
   /// By rank: the lines after the first.
@@ -59,7 +52,7 @@ class AuditTest : public ::testing::Test {
     return folder(name);
   }
 
-  std::string folder_;
+  TemporaryFolder folder_;
 };
 
 Audit audit_of(const std::string& folder) { return harness::audit(harness::read_records(folder)); }
@@ -436,7 +429,7 @@ TEST_F(AuditTest, FoldersThatAreNoRunAreRefused) {
   const auto header = [](const std::string& file, const std::string& numbers) {
     std::ofstream(file) << R"({"schema":)" << numbers << "}\n";
   };
-  EXPECT_THAT(refusal(folder_ + "/none"), HasSubstr("No such file"));
+  EXPECT_THAT(refusal(folder_.path("none")), HasSubstr("No such file"));
   EXPECT_THAT(refusal(folder("empty")), HasSubstr("holds no record of a rank"));
   const auto run = written({kFinished, kFinished, kFinished});
   fs::copy(run + "/rank-0.jsonl", run + "/rank-00.jsonl");
